@@ -1,0 +1,88 @@
+"""Fields as maps: composition, inversion and the exponential of a velocity."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pirate.ops.warp import warp
+
+
+def compose(outer: Tensor, inner: Tensor) -> Tensor:
+    """Field of ``x -> outer(inner(x))``: ``inner + outer o (id + inner)``.
+
+    Args:
+        outer: (B, d, *shape), voxels; its border value continues outside.
+        inner: (B, d, *shape), voxels, applied first.
+
+    Returns:
+        (B, d, *shape), voxels.
+    """
+    return inner + warp(outer, inner, padding="border")
+
+
+class Inverse(NamedTuple):
+    """An inverse field and how far from an inverse it is."""
+
+    field: Tensor
+    """(B, d, *shape), voxels."""
+    error: Tensor
+    """(B, *shape), voxels: ``|inverse(x) + field(x + inverse(x))|``, 0 for an exact inverse."""
+    iterations: int
+    """Iterations spent."""
+
+
+def invert(field: Tensor, iterations: int = 50, tolerance: float = 1e-3) -> Inverse:
+    """Inverse field by the damped fixed-point iteration ``v <- v - w (v + field o (id + v))``.
+
+    The undamped iteration (w = 1, Chen et al. 2008) converges where the field's Jacobian has norm below
+    1; damping by 1/2 where the error grew carries it further.
+
+    Args:
+        field: (B, d, *shape), voxels.
+        iterations: at most so many.
+        tolerance: stop when the largest error is below so many voxels.
+
+    Returns:
+        `Inverse`: field, error in voxels at each voxel, iterations spent.
+    """
+    inverse = -field
+    damping = torch.ones_like(field[:, :1])
+    residual = inverse + warp(field, inverse, padding="border")
+    error = torch.linalg.vector_norm(residual, dim=1, keepdim=True)
+    spent = 0
+    for spent in range(1, iterations + 1):
+        if float(error.max()) < tolerance:
+            break
+        trial = inverse - damping * residual
+        residual_trial = trial + warp(field, trial, padding="border")
+        error_trial = torch.linalg.vector_norm(residual_trial, dim=1, keepdim=True)
+        better = error_trial < error
+        inverse = torch.where(better, trial, inverse)
+        residual = torch.where(better, residual_trial, residual)
+        error = torch.where(better, error_trial, error)
+        damping = torch.where(better, (damping * 1.5).clamp_max(1.0), damping * 0.5)
+    return Inverse(inverse, error[:, 0], spent)
+
+
+def exponential(velocity: Tensor, squarings: int | None = None) -> Tensor:
+    """Field of the flow of a stationary velocity at time 1, by scaling and squaring.
+
+    Args:
+        velocity: (B, d, *shape), voxels per unit time.
+        squarings: number of compositions with itself; by default enough that the first step is below
+            1/4 voxel.
+
+    Returns:
+        (B, d, *shape), voxels.
+    """
+    if squarings is None:
+        largest = float(velocity.detach().abs().max())
+        squarings = max(0, math.ceil(math.log2(max(largest, 1e-12) * 4)))
+    field = velocity / 2**squarings
+    for _ in range(squarings):
+        field = compose(field, field)
+    return field

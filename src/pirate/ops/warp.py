@@ -1,0 +1,85 @@
+"""Sampling an image where a field points. The only file that knows grid_sample's conventions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Interpolation = Literal["linear", "nearest"]
+Padding = Literal["zeros", "border"]
+
+
+def identity(field: Tensor) -> Tensor:
+    """Return the voxel index of every point of `field`'s grid.
+
+    Args:
+        field: (B, d, *shape), read for shape, type and device only.
+
+    Returns:
+        (1, d, *shape), voxels, axis order i, j, k.
+    """
+    axes = [torch.arange(n, dtype=field.dtype, device=field.device) for n in field.shape[2:]]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"))[None]
+
+
+def sample(
+    image: Tensor,
+    positions: Tensor,
+    interpolation: Interpolation = "linear",
+    padding: Padding = "zeros",
+) -> Tensor:
+    """Read `image` at `positions`.
+
+    Args:
+        image: (B, C, *source), any unit.
+        positions: (B, d, *target), voxels of the image's grid; channel c is array axis c.
+        interpolation: "linear" or "nearest".
+        padding: outside the image "zeros" reads 0 (half of a border voxel's value half a voxel
+            outside), "border" repeats the border voxel.
+
+    Returns:
+        (B, C, *target), the unit of `image`.
+    """
+    source = image.shape[2:]
+    extent = torch.tensor([max(n - 1, 1) for n in source], dtype=positions.dtype, device=positions.device)
+    unit = 2 * positions.movedim(1, -1) / extent - 1  # [-1, 1], corners aligned
+    single = [n == 1 for n in source]
+    if any(single):
+        image, unit = _widen(image, positions.movedim(1, -1), unit, single, padding)
+    mode = "bilinear" if interpolation == "linear" else "nearest"
+    return F.grid_sample(image, unit.flip(-1), mode=mode, padding_mode=padding, align_corners=True)
+
+
+def _widen(
+    image: Tensor, positions: Tensor, unit: Tensor, single: list[bool], padding: Padding
+) -> tuple[Tensor, Tensor]:
+    """Pad axes of one voxel to three; grid_sample would read that voxel wherever the position is.
+
+    On three voxels -1, 0, 1 the unit coordinate is the position itself.
+    """
+    pads = [1 if thin else 0 for thin in reversed(single) for _ in range(2)]
+    image = F.pad(image, pads) if padding == "zeros" else F.pad(image, pads, mode="replicate")
+    return image, torch.where(torch.tensor(single, device=unit.device), positions, unit)
+
+
+def warp(
+    image: Tensor,
+    field: Tensor,
+    interpolation: Interpolation = "linear",
+    padding: Padding = "zeros",
+) -> Tensor:
+    """Resample `image` where `field` points: ``warped(x) = image(x + field(x))``.
+
+    Args:
+        image: (B, C, *shape), any intensity unit.
+        field: (B, d, *shape), displacement in voxels.
+        interpolation: "linear" or "nearest".
+        padding: what lies outside the image: "zeros" or "border".
+
+    Returns:
+        (B, C, *shape), the unit of `image`.
+    """
+    return sample(image, identity(field) + field, interpolation, padding)
