@@ -1,1 +1,23 @@
-"""."""
+"""Priors on displacement fields: callables ``D(field, sigma) -> field`` that take noise away.
+
+A field is (B, d, *shape) in voxels of its own grid, sigma the noise standard deviation in the same voxels.
+RED's term is ``field - D(field, sigma)``.
+"""
+
+from pirate.denoisers.classical import Gaussian, Identity
+from pirate.denoisers.dncnn import DnCNN
+from pirate.denoisers.plug import Denoiser, ImageDenoiser, Learned, call, load, load_denoiser
+from pirate.denoisers.total_variation import TotalVariation
+
+__all__ = [
+    "Denoiser",
+    "DnCNN",
+    "Gaussian",
+    "Identity",
+    "ImageDenoiser",
+    "Learned",
+    "TotalVariation",
+    "call",
+    "load",
+    "load_denoiser",
+]

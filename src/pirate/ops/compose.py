@@ -54,9 +54,8 @@ def invert(field: Tensor, iterations: int = 50, tolerance: float = 1e-3) -> Inve
     residual = inverse + warp(field, inverse, padding="border")
     error = torch.linalg.vector_norm(residual, dim=1, keepdim=True)
     spent = 0
-    for spent in range(1, iterations + 1):
-        if float(error.max()) < tolerance:
-            break
+    while spent < iterations and float(error.max()) >= tolerance:
+        spent += 1
         trial = inverse - damping * residual
         residual_trial = trial + warp(field, trial, padding="border")
         error_trial = torch.linalg.vector_norm(residual_trial, dim=1, keepdim=True)
@@ -82,7 +81,7 @@ def exponential(velocity: Tensor, squarings: int | None = None) -> Tensor:
     if squarings is None:
         largest = float(velocity.detach().abs().max())
         squarings = max(0, math.ceil(math.log2(max(largest, 1e-12) * 4)))
-    field = velocity / 2**squarings
+    field = velocity / 2.0**squarings
     for _ in range(squarings):
         field = compose(field, field)
     return field

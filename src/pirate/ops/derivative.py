@@ -22,7 +22,9 @@ def forward_difference(x: Tensor, axis: int) -> Tensor:
     """
     axis += 2
     n = x.shape[axis]
-    return torch.cat([x.narrow(axis, 1, n - 1) - x.narrow(axis, 0, n - 1), torch.zeros_like(x.narrow(axis, 0, 1))], axis)
+    return torch.cat(
+        [x.narrow(axis, 1, n - 1) - x.narrow(axis, 0, n - 1), torch.zeros_like(x.narrow(axis, 0, 1))], axis
+    )
 
 
 def forward_difference_adjoint(y: Tensor, axis: int) -> Tensor:

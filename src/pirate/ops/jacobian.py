@@ -68,7 +68,10 @@ def simplex_determinants(field: Tensor) -> Iterator[Tensor]:
             edges.append((corner[other] - corner[c]) * (1 - 2 * c[a]))  # towards +a
         yield _determinant([[edges[a][:, k] for a in range(d)] for k in range(d)])
     if d == 3:
-        for sign, base in ((-1, (0, 0, 0)), (1, (1, 1, 1))):  # on the identity the edges are left-, right-handed
+        for sign, base in (
+            (-1, (0, 0, 0)),
+            (1, (1, 1, 1)),
+        ):  # on the identity the edges are left-, right-handed
             others = [tuple(v if b == a else 1 - v for b, v in enumerate(base)) for a in (2, 1, 0)]
             edges = [corner[o] - corner[base] for o in others]
             yield sign * _determinant([[edges[a][:, k] for a in range(3)] for k in range(3)])

@@ -19,7 +19,7 @@ def unit_change(source: Sequence[int], target: Sequence[int]) -> list[float]:
 
 
 def resize(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Linear interpolation of (B, C, *source) at the `shape` voxels of the resized grid; values keep their unit."""
+    """Interpolate (B, C, *source) linearly at the voxels of the resized grid, (B, C, *shape), same unit."""
     for axis, n in enumerate(shape):
         x = _resize_axis(x, axis, n)
     return x

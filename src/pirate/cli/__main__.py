@@ -1,0 +1,5 @@
+"""``python -m pirate.cli`` is ``pirate``."""
+
+from pirate.cli import main
+
+main()

@@ -1,0 +1,177 @@
+"""The commands and their options; the work is in the files beside this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Deformable registration of medical images with a plug-and-play prior on the displacement field.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 ok, 1 a quality gate failed, 2 usage, 3 bad input, 4 cannot write, "
+    "5 not converged, 6 memory, 130 interrupted.",
+)
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; everything is written there.")]
+OutFile = Annotated[Path, typer.Option("--out", "-o", help="File to write.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is already there.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no log.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; default: what there is.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, ...")]
+
+
+def _version(show: bool) -> None:
+    if show:
+        from pirate import __version__
+
+        typer.echo(f"pirate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Deformable registration of medical images with a plug-and-play prior on the displacement field."""
+
+
+@app.command()
+def register(
+    fixed: Annotated[Path, typer.Argument(help="Image that stays: .nii, .nii.gz or .mgz, 2-D or 3-D.")],
+    moving: Annotated[Path, typer.Argument(help="Image that is warped onto it.")],
+    out: Out,
+    preset: Annotated[str, typer.Option(help="paper: eq. (6) of the paper to the letter.")] = "paper",
+    prior: Annotated[
+        str | None,
+        typer.Option(help="Denoiser of the field: none, gaussian, tv, FILE.safetensors or package.module:function."),
+    ] = None,
+    affine: Annotated[
+        str, typer.Option(help="none, or an ITK affine file that maps fixed to moving points (LPS mm).")
+    ] = "none",
+    fixed_mask: Annotated[Path | None, typer.Option(help="Where the fixed image counts, on its grid.")] = None,
+    moving_mask: Annotated[Path | None, typer.Option(help="Where the moving image counts, on its grid.")] = None,
+    fixed_labels: Annotated[Path | None, typer.Option(help="Anatomy of the fixed image, only to measure.")] = None,
+    moving_labels: Annotated[Path | None, typer.Option(help="Anatomy of the moving image, only to measure.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings; --set beats it.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One setting, e.g. --set alpha=0.")
+    ] = None,
+    write: Annotated[
+        str, typer.Option(help="What to write: all, or a comma list of warped,warp,inverse,composite,figures.")
+    ] = "all",
+    require_convergence: Annotated[
+        bool, typer.Option("--require-convergence", help="Exit 5 unless the tolerance was met.")
+    ] = False,
+    memory_limit: Annotated[float | None, typer.Option(help="GB; a job that needs more is refused.")] = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Align MOVING to FIXED; write warped image, transforms, metrics and figures into --out."""
+    from pirate.cli import registering
+
+    registering.run(
+        registering.Request(
+            fixed, moving, out, preset, prior, affine, fixed_mask, moving_mask, fixed_labels, moving_labels,
+            config, tuple(change or ()), write, require_convergence, memory_limit, device, threads, force, quiet,
+        )  # fmt: skip
+    )
+
+
+@app.command()
+def apply(
+    transform: Annotated[
+        Path, typer.Argument(help="Folder written by `pirate register`, or a transform file (.nii.gz, .h5, .txt).")
+    ],
+    source: Annotated[Path, typer.Argument(help="Image, label map (with --labels), or points (.csv, RAS mm).")],
+    out: OutFile,
+    labels: Annotated[bool, typer.Option("--labels", help="SOURCE is a label map: ids stay exact.")] = False,
+    vote: Annotated[bool, typer.Option("--vote", help="Labels by majority vote instead of nearest voxel.")] = False,
+    inverse: Annotated[
+        bool, typer.Option("--inverse", help="From the fixed to the moving side, instead of moving to fixed.")
+    ] = False,
+    reference: Annotated[
+        Path | None, typer.Option(help="Image whose grid the result gets; default: the registration's own.")
+    ] = None,
+    space: Annotated[str, typer.Option(help="Coordinates of the points: ras, lps (mm) or voxel.")] = "ras",
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """Bring another image, label map or point list through a transform.
+
+    What belongs to the moving image lands on the fixed one; with --inverse, what belongs to the fixed image
+    lands on the moving one. Points move with the image they belong to.
+    """
+    from pirate.cli import applying
+
+    applying.run(transform, source, out, labels, vote, inverse, reference, space, force)
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="Transform to read: ITK field, FSL warp, Learn2Reg field, .h5.")],
+    out: OutFile,
+    to: Annotated[str, typer.Option("--to", help="itk, fsl, l2r or h5.")],
+    source_format: Annotated[
+        str, typer.Option("--from", help="auto, itk, fsl, l2r or h5; auto recognises ITK files by their header.")
+    ] = "auto",
+    fixed: Annotated[Path | None, typer.Option(help="The fixed image, where a format does not carry its grid.")] = None,
+    moving: Annotated[Path | None, typer.Option(help="The moving image, where a format needs its grid.")] = None,
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """Convert a displacement field between ITK/ANTs, FSL and Learn2Reg conventions."""
+    from pirate.cli import converting
+
+    converting.run(source, out, to, source_format, fixed, moving, force)
+
+
+@app.command()
+def evaluate(
+    transform: Annotated[Path, typer.Argument(help="Folder written by `pirate register`, or a transform file.")],
+    fixed_labels: Annotated[Path | None, typer.Option(help="Anatomy of the fixed image.")] = None,
+    moving_labels: Annotated[Path | None, typer.Option(help="Anatomy of the moving image.")] = None,
+    fixed_points: Annotated[Path | None, typer.Option(help="Landmarks in the fixed image, CSV.")] = None,
+    moving_points: Annotated[Path | None, typer.Option(help="The same landmarks in the moving image, CSV.")] = None,
+    space: Annotated[str, typer.Option(help="Coordinates of the points: ras or lps (mm).")] = "ras",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file to write as well.")] = None,
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a transform: Dice, HD95 and ASSD of labels, landmark error, folding."""
+    from pirate.cli import evaluating
+
+    evaluating.run(transform, fixed_labels, moving_labels, fixed_points, moving_points, space, out, force)
+
+
+@app.command()
+def demo(
+    out: Out,
+    seed: Annotated[int, typer.Option(min=0, help="Which pair is generated.")] = 0,
+    threads: Threads = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Register a generated pair of brain-like images whose true deformation is known."""
+    from pirate.cli import demonstrating
+
+    demonstrating.run(out, seed, threads, force, quiet)
+
+
+@app.command()
+def doctor(threads: Threads = None, debug: Debug = False) -> None:
+    """Say what is installed, what it can use, and how fast this machine is."""
+    from pirate.cli import diagnosing
+
+    diagnosing.run(threads)

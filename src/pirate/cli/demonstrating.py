@@ -1,0 +1,56 @@
+"""``pirate demo``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from pirate.cli.registering import report
+from pirate.cli.terminal import Bar, configure_log
+from pirate.data.phantom import brain_pair
+from pirate.errors import QualityError
+from pirate.evaluation.points import endpoint_error
+from pirate.io.nifti import write_image
+from pirate.registration.register import register
+from pirate.registration.result import prepare_folder
+from pirate.reporting.registration import draw
+
+SHAPE = (128, 144, 128)
+"""Voxels of the generated pair."""
+
+
+def run(out: Path, seed: int, threads: int | None, force: bool, quiet: bool) -> None:
+    """Generate the pair, register it, and compare the field with the one that made it."""
+    started = time.perf_counter()
+    configure_log(quiet)
+    prepare_folder(out, force)
+    pair = brain_pair(SHAPE, seed=seed)
+    with Bar(quiet) as bar:
+        result = register(
+            pair.fixed, pair.moving, fixed_labels=pair.fixed_labels, moving_labels=pair.moving_labels,
+            threads=threads, progress=bar,
+        )  # fmt: skip
+    folder = out / "pair"
+    folder.mkdir(exist_ok=True)
+    for name, image in (
+        ("fixed", pair.fixed), ("moving", pair.moving),
+        ("fixed_labels", pair.fixed_labels), ("moving_labels", pair.moving_labels),
+    ):  # fmt: skip
+        write_image(folder / f"{name}.nii.gz", image.data, image.grid)
+    result.save(out, force=True, figures=draw, command=sys.argv)
+    brain = pair.fixed_labels.data > 0
+    before = endpoint_error(np.zeros_like(pair.field), pair.field, brain)
+    after = endpoint_error(result.field, pair.field, brain)
+    typer.echo(
+        f"true error of the field in the brain {before['mean']:.2f} -> {after['mean']:.2f} voxels on average, "
+        f"{before['p95']:.2f} -> {after['p95']:.2f} at the 95th percentile"
+    )
+    report(result, out, time.perf_counter() - started)
+    if not quiet:
+        typer.echo(f"look at {out / 'figures'}; the generated images are in {folder}", err=True)
+    if result.flags:
+        raise QualityError(" ".join(result.flags))

@@ -1,0 +1,98 @@
+"""``pirate register``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from pirate.cli.terminal import Bar, configure_log
+from pirate.errors import NotConverged, QualityError, UsageError, printable
+from pirate.registration.register import register
+from pirate.registration.result import OUTPUTS, Registration, prepare_folder
+from pirate.reporting.registration import draw
+from pirate.settings import parse_assignment, read_config
+from pirate.solvers.solution import Status
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of ``pirate register``, as typed."""
+
+    fixed: Path
+    moving: Path
+    out: Path
+    preset: str
+    prior: str | None
+    affine: str
+    fixed_mask: Path | None
+    moving_mask: Path | None
+    fixed_labels: Path | None
+    moving_labels: Path | None
+    config: Path | None
+    changes: tuple[str, ...]
+    write: str
+    require_convergence: bool
+    memory_limit: float | None
+    device: str
+    threads: int | None
+    force: bool
+    quiet: bool
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Changes to the preset: the file's, then those of ``--set``."""
+        changes = read_config(self.config) if self.config is not None else {}
+        return changes | dict(parse_assignment(text) for text in self.changes)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Which files to write."""
+        names = OUTPUTS if self.write == "all" else tuple(n.strip() for n in self.write.split(",") if n.strip())
+        unknown = sorted(set(names) - set(OUTPUTS))
+        if unknown:
+            raise UsageError(f"--write {', '.join(unknown)}: expected all, or some of {', '.join(OUTPUTS)}.")
+        return names
+
+
+def run(request: Request) -> None:
+    """Check the output folder, register, write everything, say what came out."""
+    started = time.perf_counter()
+    configure_log(request.quiet)
+    outputs, settings = request.outputs, request.settings
+    prepare_folder(request.out, request.force)
+    with Bar(request.quiet) as bar:
+        result = register(
+            request.fixed, request.moving, preset=request.preset, prior=request.prior, affine=request.affine,
+            fixed_mask=request.fixed_mask, moving_mask=request.moving_mask,
+            fixed_labels=request.fixed_labels, moving_labels=request.moving_labels,
+            device=request.device, threads=request.threads, settings=settings, progress=bar,
+            memory_limit=None if request.memory_limit is None else int(request.memory_limit * 1e9),
+        )  # fmt: skip
+    result.save(request.out, force=True, write=outputs, figures=draw, command=sys.argv)
+    report(result, request.out, time.perf_counter() - started)
+    if request.require_convergence and result.status is not Status.CONVERGED:
+        raise NotConverged(f"not converged: {result.status.value}. The results were written all the same.")
+    if result.flags:
+        raise QualityError(f"look before you trust this: {' '.join(result.flags)} The results were written all the same.")
+
+
+def report(result: Registration, out: Path, seconds: float) -> None:
+    """Print the few numbers that matter, then the folder."""
+    m = result.metrics
+    for note in result.notes:
+        typer.echo(f"note: {note}", err=True)
+    if "dice" in m:
+        typer.echo(f"Dice {m['dice_before']:.4f} -> {m['dice']:.4f} (nearest), {m['dice_vote']:.4f} (vote)")
+    typer.echo(f"penalty {m['penalty_before']:.4f} -> {m['penalty_after']:.4f}")
+    typer.echo(
+        f"folded voxels {m['folds_percent']:.4f} % (central), {m['folds_forward_percent']:.4f} % (forward), "
+        f"NDV {m['ndv_percent']:.4f} %"
+    )
+    typer.echo(f"status {result.status.name.lower()}: {result.status.value}")
+    typer.echo(f"time {seconds:.1f} s (iteration {result.timings['solve']:.1f} s), memory {result.peak_memory / 1e6:.0f} MB")
+    typer.echo(f"results in {printable(out)}")

@@ -1,0 +1,229 @@
+"""Choosing a prior at run time, and the one way to call it.
+
+A denoiser is any callable ``D(field, sigma) -> field``: (B, d, *shape) in voxels of that grid, sigma the noise
+standard deviation in the same voxels, a finite result of the same shape, type and device, the argument left
+unchanged. One that declares the attribute ``wants_images = True`` is called as
+``D(field, sigma, fixed, warped)`` with two images (B, C, *shape) on the same grid.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from pirate.denoisers.classical import Gaussian, Identity
+from pirate.denoisers.dncnn import DnCNN
+from pirate.denoisers.total_variation import TotalVariation
+from pirate.errors import InputError, UsageError, printable, reject
+from pirate.io.weights import Card, load_weights
+
+NAMED = {"none": Identity, "gaussian": Gaussian, "tv": TotalVariation}
+ARCHITECTURES: dict[str, type[nn.Module]] = {"dncnn": DnCNN}
+CHOICES = "none, gaussian, tv, a weight file FILE.safetensors, or package.module:function"
+PROBE = (14, 12, 10)  # voxels per axis; unequal, so that exchanged axes are noticed
+
+
+class Denoiser(Protocol):
+    """Anything that maps a noisy field (B, d, *shape) and sigma, both in voxels, to a cleaner field."""
+
+    def __call__(self, field: Tensor, sigma: float, /) -> Tensor:
+        """Return the denoised field."""
+
+
+class ImageDenoiser(Protocol):
+    """A denoiser that also looks at the images; declares ``wants_images = True``."""
+
+    wants_images: bool
+
+    def __call__(self, field: Tensor, sigma: float, fixed: Tensor, warped: Tensor, /) -> Tensor:
+        """Return the denoised field (B, d, *shape), voxels; images are (B, C, *shape)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A network from a weight file, ready for use: evaluation mode, no gradients for its weights.
+
+    Args:
+        network: the module, called as network(field, sigma).
+        card: what the file says about it.
+    """
+
+    network: nn.Module
+    card: Card
+
+    def __call__(self, field: Tensor, sigma: float) -> Tensor:
+        """Denoise `field` (B, d, *shape), voxels, in float32; the result has the type of `field`."""
+        result: Tensor = self.network(field.float(), sigma)
+        return result.to(field.dtype)
+
+    def covers(self, sigma: float) -> bool:
+        """Tell whether `sigma`, voxels of the grid at hand, lies in the range of the training."""
+        return self.card.sigma_min <= sigma <= self.card.sigma_max
+
+
+def load(prior: str, ndim: int, device: torch.device | str = "cpu") -> Denoiser | ImageDenoiser:
+    """Return the denoiser that `prior` names, after a call on a small field has succeeded.
+
+    ``package.module:function`` imports that module from the Python path and calls the function: it runs
+    code of the user's own choice, and only when this form is asked for.
+
+    Args:
+        prior: none, gaussian, tv, FILE.safetensors, or package.module:function.
+        ndim: 2 or 3, the number of axes of the fields to come.
+        device: where the fields to come live; a learned network is moved there.
+    """
+    denoiser: Denoiser | ImageDenoiser
+    if prior in NAMED:
+        denoiser = NAMED[prior]()
+    elif prior.lower().endswith(".safetensors"):
+        denoiser = load_denoiser(Path(prior), ndim, device)
+    elif ":" in prior:
+        denoiser = _imported(prior)
+    else:
+        raise UsageError(f"There is no prior named {printable(prior)!r}; possible are {CHOICES}.")
+    _probe(denoiser, prior, ndim, torch.device(device))
+    return denoiser
+
+
+def load_denoiser(
+    path: Path, ndim: int, device: torch.device | str = "cpu", sha256: str | None = None
+) -> Learned:
+    """Build the network that the card of a weight file describes and fill it, names and shapes equal.
+
+    Args:
+        path: a file written by `pirate.io.weights.save_weights`.
+        ndim: 2 or 3; a network for another number of axes is refused.
+        device: where to put it.
+        sha256: expected digest of the file; None does not check.
+    """
+    tensors, card = load_weights(path, sha256)
+    if card.ndim != ndim:
+        finding = f"the network denoises {card.ndim}-D fields"
+        raise reject(path, finding, f"one for {ndim}-D fields", "Choose weights trained in that dimension.")
+    if card.unit != "voxel":
+        finding = f"the network works in {printable(card.unit)[:40]}"
+        raise reject(path, finding, "the unit voxel", "Train it on fields in voxels.")
+    network = _empty_network(path, card)
+    wanted = {name: tuple(t.shape) for name, t in network.state_dict().items()}
+    given = {name: tuple(t.shape) for name, t in tensors.items()}
+    if wanted != given:
+        raise reject(
+            path,
+            f"{_difference(wanted, given)}",
+            "the names and shapes of the network on the card",
+            "The card belongs to other weights; export the file again.",
+        )
+    network.load_state_dict(tensors, strict=True, assign=True)
+    return Learned(network.eval().requires_grad_(False).to(device), card)
+
+
+def call(
+    denoiser: Denoiser | ImageDenoiser,
+    field: Tensor,
+    sigma: float,
+    fixed: Tensor | None = None,
+    warped: Tensor | None = None,
+    *,
+    name: str = "the prior",
+) -> Tensor:
+    """Call a denoiser of either kind and check what it returns.
+
+    Args:
+        denoiser: see the top of this file.
+        field: (B, d, *shape), voxels.
+        sigma: noise standard deviation, voxels.
+        fixed: (B, C, *shape), any intensity unit; needed if the denoiser wants images.
+        warped: (B, C, *shape), likewise.
+        name: the prior as the user named it, for the message.
+
+    Returns:
+        (B, d, *shape), voxels, finite.
+    """
+    if getattr(denoiser, "wants_images", False):
+        if fixed is None or warped is None:
+            raise UsageError(f"{printable(name)} wants the fixed and the warped image, which are not given here.")
+        result: Any = cast(ImageDenoiser, denoiser)(field, sigma, fixed, warped)
+    else:
+        result = cast(Denoiser, denoiser)(field, sigma)
+    finding = _fault(result, field)
+    if finding:
+        expected = f"a finite field {tuple(field.shape)} of {field.dtype} on {field.device}"
+        raise reject(name, finding, expected, "Repair the prior or choose another one.")
+    return cast(Tensor, result)
+
+
+def _fault(result: Any, field: Tensor) -> str:
+    """Say what is wrong with a denoiser's answer; empty if nothing is."""
+    if not isinstance(result, Tensor):
+        return f"the prior returned {type(result).__name__}, not a tensor"
+    if result.shape != field.shape or result.dtype != field.dtype or result.device != field.device:
+        return f"the prior returned {tuple(result.shape)} of {result.dtype} on {result.device}"
+    # One pass and no copy: a sum in float64 is finite only if every float32 in it is.
+    return "" if math.isfinite(float(result.detach().sum(dtype=torch.float64))) else "the prior returned NaN or Inf"
+
+
+def _imported(prior: str) -> Denoiser:
+    """Import ``package.module:function``."""
+    module, _, name = prior.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # the module is the user's: anything can happen while it runs
+        finding = f"cannot be imported ({type(error).__name__}: {printable(str(error))[:200]})"
+        raise reject(prior, finding, CHOICES, "Check the spelling and PYTHONPATH.") from error
+    if not callable(found):
+        raise reject(prior, "is not callable", "a function D(field, sigma)", "Name the function itself.")
+    return cast(Denoiser, found)
+
+
+def _empty_network(path: Path, card: Card) -> nn.Module:
+    """Build the network of the card without memory for its weights, so that no card can exhaust it."""
+    arguments = dict(card.architecture)
+    kind = arguments.pop("kind", None)
+    if kind not in ARCHITECTURES:
+        finding = f"the card names the architecture {printable(str(kind))[:40]!r}"
+        raise reject(path, finding, " or ".join(ARCHITECTURES), "Use a newer pirate, or other weights.")
+    try:
+        with torch.device("meta"):
+            return ARCHITECTURES[str(kind)](ndim=card.ndim, **arguments)
+    except (TypeError, ValueError) as error:
+        finding = f"the card's architecture cannot be built ({printable(str(error))[:200]})"
+        raise reject(path, finding, f"the arguments of {kind}", "Export the file again.") from None
+
+
+def _difference(wanted: dict[str, tuple[int, ...]], given: dict[str, tuple[int, ...]]) -> str:
+    """Name the first tensor that is missing, superfluous or of another shape."""
+    for name in sorted(wanted.keys() | given.keys()):
+        if name not in given:
+            return f"tensor {name} is missing"
+        if name not in wanted:
+            return f"tensor {printable(name)[:80]} does not belong to the network"
+        if wanted[name] != given[name]:
+            return f"tensor {name} has shape {given[name]}, not {wanted[name]}"
+    return ""
+
+
+def _probe(denoiser: Denoiser | ImageDenoiser, prior: str, ndim: int, device: torch.device) -> None:
+    """Call the denoiser once on a small field and images, and refuse it if it does not keep the contract."""
+    shape = PROBE[:ndim]
+    generator = torch.Generator().manual_seed(0)
+    field = torch.randn(1, ndim, *shape, generator=generator).to(device)
+    images = torch.rand(2, 1, 1, *shape, generator=generator).to(device)
+    before = field.clone()
+    try:
+        with torch.no_grad():
+            call(denoiser, field, 0.5, images[0], images[1], name=prior)
+    except InputError:
+        raise
+    except Exception as error:  # the function is the user's: anything can happen while it runs
+        finding = f"failed on a small field ({type(error).__name__}: {printable(str(error))[:200]})"
+        raise reject(prior, finding, "D(field, sigma) -> field", "Repair the function.") from error
+    if not torch.equal(field, before):
+        raise reject(prior, "changed its argument in place", "a new tensor", "Work on a copy of the field.")
+    if isinstance(denoiser, TotalVariation):
+        denoiser.reset()

@@ -1,0 +1,196 @@
+"""Data terms g(fixed, warped): what they share, squared error and global correlation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pirate.errors import reject
+from pirate.ops.resample import resize_field, resize_field_adjoint
+from pirate.ops.warp import warp, warp_with_gradient
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity(ABC):
+    """A penalty that is small where `warped` resembles `fixed`.
+
+    Each voxel counts with the weight ``fixed_mask * mask``; a mask that is not given is 1 everywhere. The
+    weight is a constant of the derivative: how the moving mask itself moves with the field is not
+    differentiated. Sums run in float64 about the mean, so a large offset of the intensities is harmless.
+    """
+
+    fixed: Tensor
+    """(B, 1, *shape), any intensity unit."""
+    fixed_mask: Tensor | None = None
+    """(B, 1, *shape), weights in [0, 1] or bool."""
+
+    @abstractmethod
+    def value_and_gradient(self, warped: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the penalty and its derivative with respect to `warped`.
+
+        Args:
+            warped: (B, 1, *shape), any intensity unit.
+            mask: (B, 1, *shape), the warped moving mask, weights in [0, 1] or bool.
+
+        Returns:
+            value, (B,), float64; gradient, (B, 1, *shape), type of `warped`, per its intensity unit.
+        """
+
+    def on_field(
+        self, moving: Tensor, field: Tensor, moving_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the penalty of ``moving(x + U(x))`` and its derivative with respect to `field`.
+
+        U is `field` resampled to the image grid, R field. By the chain rule the derivative is
+        ``R^T (dg/dwarped * grad moving (x + U))``, with the gradient of the linear interpolant itself.
+
+        Args:
+            moving: (B, 1, *shape), any intensity unit.
+            field: (B, d, *field_shape), voxels of its own grid.
+            moving_mask: (B, 1, *shape), weights in [0, 1] or bool; 0 outside the image.
+
+        Returns:
+            value, (B,), float64; gradient, (B, d, *field_shape), per voxel of the field's grid.
+        """
+        shape, own = self.fixed.shape[2:], field.shape[2:]
+        full = field if own == shape else resize_field(field, shape)
+        warped, slope = warp_with_gradient(moving, full)
+        mask = None if moving_mask is None else warp(moving_mask.to(full.dtype), full)
+        value, force = self.value_and_gradient(warped, mask)
+        gradient = force * slope
+        return value, gradient if own == shape else resize_field_adjoint(gradient, own)
+
+    def weight(self, mask: Tensor | None) -> Tensor | None:
+        """Weight of each voxel, fixed_mask * mask, (B, 1, *shape), float64; None where all count the same."""
+        masks = [m for m in (self.fixed_mask, mask) if m is not None]
+        if not masks:
+            return None
+        for m in masks:
+            check_shape(m, self.fixed, "mask")
+        weight = masks[0].double()
+        return weight * masks[1] if len(masks) == 2 else weight
+
+    def share(self, weight: Tensor | None) -> Tensor:
+        """Weights scaled to sum to 1 over each image, (B, 1, *shape) or one number for all, float64.
+
+        Raises:
+            InputError: the weights of an image sum to nothing.
+        """
+        if weight is None:
+            count = self.fixed[0].numel()
+            return torch.tensor(1 / count, dtype=torch.float64, device=self.fixed.device)
+        sums = total(weight)
+        if not bool((sums > 0).all()):
+            raise reject(
+                "mask",
+                "no voxel is inside both the fixed and the warped moving mask",
+                "masks that overlap",
+                "Check that the masks belong to these images and that the images are roughly aligned.",
+            )
+        return weight / column(sums, weight)
+
+    @cached_property
+    def whole_fixed(self) -> tuple[Tensor, Tensor]:
+        """`centred` of fixed when there is no moving mask; it does not change while the field moves."""
+        return centred(self.fixed, self.share(self.weight(None)), "fixed")
+
+    def centred_pair(
+        self, warped: Tensor, mask: Tensor | None, share: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Fixed and warped minus their means, (B, 1, *shape), each followed by its variance, (B,)."""
+        check_shape(warped, self.fixed, "warped moving")
+        f, vf = self.whole_fixed if mask is None else centred(self.fixed, share, "fixed")
+        w, vw = centred(warped, share, "warped moving")
+        return f, vf, w, vw
+
+
+def check_shape(image: Tensor, fixed: Tensor, name: str) -> None:
+    """Refuse an image that is not (B, 1, *shape) like fixed."""
+    if image.shape != fixed.shape:
+        raise reject(
+            name,
+            f"the shape is {tuple(image.shape)}",
+            f"{tuple(fixed.shape)} as the fixed image",
+            "Resample it to the fixed image's grid.",
+        )
+
+
+def total(x: Tensor) -> Tensor:
+    """Sum over each image: (B, ...) to (B,)."""
+    return x.flatten(1).sum(1)
+
+
+def column(x: Tensor, like: Tensor) -> Tensor:
+    """View (B,) as (B, 1, ..., 1) with as many axes as `like`."""
+    return x.view(-1, *[1] * (like.ndim - 1))
+
+
+def centred(image: Tensor, share: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """Image minus its weighted mean, (B, 1, *shape), and its weighted variance, (B,), both float64.
+
+    Raises:
+        InputError: the image, called `name`, is not finite or has no contrast where the share is positive.
+    """
+    x = image.double()
+    mean = total(share * x)
+    x = x - column(mean, x)
+    variance = total(share * x * x)
+    if not bool(torch.isfinite(variance).all()):
+        raise reject(
+            name,
+            "the image has values that are not finite",
+            "finite intensities",
+            "Replace NaN and infinite voxels, for example by 0, or check the field for divergence.",
+        )
+    rounding = 16 * torch.finfo(image.dtype).eps * mean.abs()
+    if not bool((variance > rounding * rounding).all()):
+        raise reject(
+            name,
+            "the image is constant inside the mask",
+            "an image with contrast",
+            "Check that it is the right file and that the images overlap.",
+        )
+    return x, variance
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredError(Similarity):
+    """Weighted mean squared difference.
+
+    With shares s that sum to 1 over the voxels:
+
+        g     = sum s (w - f)^2
+        dg/dw = 2 s (w - f)
+    """
+
+    def value_and_gradient(self, warped: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return g, (B,), float64, squared intensity, and dg/dwarped, (B, 1, *shape)."""
+        share = self.share(self.weight(mask))
+        self.centred_pair(warped, mask, share)  # refuses what cannot be aligned
+        difference = warped.double() - self.fixed.double()
+        pull = share * difference
+        return total(pull * difference), (2 * pull).to(warped.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalCorrelation(Similarity):
+    """Penalty g of eq. (7), read as one minus the correlation of fixed and warped, in [0, 2].
+
+    With shares s that sum to 1, f and w centred by their weighted means and divided by their standard
+    deviations, and rho = sum s f w:
+
+        g     = 1 - rho
+        dg/dw = s (rho w - f) / sigma_w
+    """
+
+    def value_and_gradient(self, warped: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return g, (B,), float64, no unit, and dg/dwarped, (B, 1, *shape), per intensity unit."""
+        share = self.share(self.weight(mask))
+        f, vf, w, vw = self.centred_pair(warped, mask, share)
+        rho = total(share * f * w) / (vf * vw).sqrt()
+        gradient = share * (column(rho / vw, w) * w - column((vf * vw).rsqrt(), w) * f)
+        return 1 - rho, gradient.to(warped.dtype)

@@ -1,0 +1,173 @@
+"""Chains of transforms in ITK's HDF5 form (.h5), as SimpleITK, ANTs, Slicer and nitransforms read them.
+
+Group 0 says CompositeTransform; groups 1, 2, ... are the parts, the last of which is applied first. Numbers
+of a displacement are LPS mm, x fastest, the vector innermost; they are stored as float32, which ITK widens.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from pirate.errors import reject
+from pirate.grid import Grid
+from pirate.io.atomic import replacing
+from pirate.io.fields import LPS, as_volume, is_axial, lps_millimetres, voxel_units
+from pirate.io.itk import affine_of, affine_parameters, type_of
+from pirate.transform import Displacement, Part, Transform
+
+_MOST_PARTS = 64
+_DEFLATE_LIMIT = 1032  # deflate cannot expand a byte into more
+_FIELD_TYPES = ("DisplacementFieldTransform", "GaussianSmoothingOnUpdateDisplacementFieldTransform")
+
+
+def write_composite(path: Path, transform: Transform) -> None:
+    """Write a transform as one ITK composite; two-dimensional when its fields are on axial planes."""
+    parts = [_volume_unless_axial(part) for part in transform.parts]
+    ndims = {part.grid.ndim for part in parts if isinstance(part, Displacement)} or {3}
+    if len(ndims) > 1:
+        raise reject(
+            path,
+            "the transform has fields on a plane and on a volume",
+            "fields of one dimension",
+            "Write the parts into separate files.",
+        )
+    (ndim,) = ndims
+    listed = [_encoded(path, part, ndim) for part in reversed(parts)]
+    with replacing(path) as part_path:
+        try:
+            with h5py.File(part_path, "w") as file:
+                _write(file, listed, ndim)
+        except RuntimeError as error:  # what h5py raises when closing a file on a full disk
+            raise OSError(str(error)) from error
+
+
+def read_composite(path: Path, memory_limit: int | None = None) -> Transform:
+    """Read an ITK transform file in HDF5 form, composite or single.
+
+    Only the datasets that are needed are opened; each must be stored in this file, hold as many numbers as its
+    transform needs, and take at most `memory_limit` bytes.
+    """
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise reject(path, "it is not a readable HDF5 file", "an ITK transform in .h5", "Write it again.") from error
+    with file:
+        group = _member(path, file, "TransformGroup", h5py.Group)
+        if not 1 <= len(group) <= _MOST_PARTS:
+            raise reject(path, f"it lists {len(group)} transforms", f"1 to {_MOST_PARTS}", "Write it again.")
+        parts: list[Part] = []
+        for index in range(len(group)):
+            entry = _member(path, group, str(index), h5py.Group)
+            kind = _kind(path, entry)
+            if kind.startswith("CompositeTransform") and index == 0:
+                continue
+            parts.append(_decoded(path, entry, kind, memory_limit))
+    return Transform(tuple(reversed(parts)))
+
+
+def _volume_unless_axial(part: Part) -> Part:
+    planar = isinstance(part, Displacement) and part.grid.ndim == 2 and not is_axial(part.grid)
+    return as_volume(part) if planar and isinstance(part, Displacement) else part
+
+
+def _encoded(path: Path, part: Part, ndim: int) -> tuple[str, NDArray[Any], NDArray[Any]]:
+    """ITK's type name, parameters and fixed parameters of a part."""
+    suffix = f"double_{ndim}_{ndim}"
+    if not isinstance(part, Displacement):
+        return f"AffineTransform_{suffix}", affine_parameters(path, part, ndim), np.zeros(ndim)
+    grid = part.grid
+    direction = (LPS @ grid.axes)[:ndim] / np.asarray(grid.spacing)
+    origin = (LPS @ grid.origin)[:ndim]
+    fixed = np.concatenate([grid.shape, origin, grid.spacing, direction.ravel()])
+    return f"DisplacementFieldTransform_{suffix}", lps_millimetres(part).T.ravel(), fixed
+
+
+def _write(file: h5py.File, listed: list[tuple[str, NDArray[Any], NDArray[Any]]], ndim: int) -> None:
+    text = h5py.string_dtype("ascii")
+    for name in ("ITKVersion", "HDFVersion", "OSName", "OSVersion"):
+        file.create_dataset(name, data=["pirate"], dtype=text)
+    group = file.create_group("TransformGroup")
+    group.create_dataset("0/TransformType", data=[f"CompositeTransform_double_{ndim}_{ndim}"], dtype=text)
+    for index, (kind, parameters, fixed) in enumerate(listed, start=1):
+        group.create_dataset(f"{index}/TransformType", data=[kind], dtype=text)
+        group.create_dataset(f"{index}/TransformParameters", data=parameters)
+        group.create_dataset(f"{index}/TransformFixedParameters", data=fixed)
+
+
+def _member(path: Path, parent: h5py.Group, name: str, kind: type) -> Any:
+    """Return an object stored in this very file; links that leave it are refused."""
+    link = parent.get(name, getlink=True) if name in parent.keys() else None  # noqa: SIM118 - no link is followed
+    found = parent[name] if isinstance(link, h5py.HardLink) else None
+    if not isinstance(found, kind):
+        raise reject(
+            path,
+            f"it has no {parent.name.rstrip('/')}/{name} of its own",
+            "the groups and datasets of an ITK transform",
+            "Write the transform again with ITK, ANTs or pirate.",
+        )
+    return found
+
+
+def _kind(path: Path, entry: h5py.Group) -> str:
+    dataset = _member(path, entry, "TransformType", h5py.Dataset)
+    text = dataset[()] if dataset.size == 1 and dataset.dtype.kind in "OS" else b""
+    value = np.asarray(text, dtype=object).ravel()[0]
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _numbers(path: Path, entry: h5py.Group, name: str, count: int | None, limit: int | None) -> NDArray[Any]:
+    """Read one dataset of `count` numbers (any if None); old ITK spelt the names ``Tranform...``."""
+    old = f"Tran{name.removeprefix('Trans')}"
+    dataset = _member(path, entry, old if old in entry.keys() else name, h5py.Dataset)  # noqa: SIM118
+    claimed, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
+    most = 256 if count is None else count
+    if dataset.dtype.kind != "f" or dataset.size > most or (count is not None and dataset.size != count):
+        raise reject(
+            path,
+            f"{dataset.name} holds {dataset.size:,} values of type {dataset.dtype}",
+            f"{'at most ' if count is None else ''}{most:,} floating-point numbers",
+            "The file is damaged; write the transform again.",
+        )
+    if dataset.external or dataset.is_virtual or claimed > stored * (_DEFLATE_LIMIT if dataset.chunks else 1):
+        raise reject(
+            path,
+            f"{dataset.name} claims {claimed:,} bytes and stores {stored:,}",
+            "numbers stored in this file",
+            "The file is damaged; write the transform again.",
+        )
+    if limit is not None and claimed > limit:
+        raise reject(path, f"{dataset.name} needs {claimed:,} bytes", f"at most {limit:,}", "Raise the memory limit.")
+    return np.asarray(dataset[()]).ravel()
+
+
+def _decoded(path: Path, entry: h5py.Group, kind: str, limit: int | None) -> Part:
+    name, ndim = type_of(path, kind)
+    fixed = _numbers(path, entry, "TransformFixedParameters", None, limit)
+    if name not in _FIELD_TYPES:
+        return affine_of(path, kind, _numbers(path, entry, "TransformParameters", None, limit), fixed)
+    if fixed.size != ndim * (3 + ndim) or not np.isfinite(fixed).all() or fixed[:ndim].min() < 1:
+        raise reject(
+            path,
+            f"a displacement field has the fixed parameters {fixed[:4]} ...",
+            "size, origin, spacing and direction",
+            "The file is damaged; write the transform again.",
+        )
+    shape = tuple(int(n) for n in fixed[:ndim])
+    count = int(np.prod([*shape, ndim], dtype=object))
+    parameters = _numbers(path, entry, "TransformParameters", count, limit).astype(np.float32)
+    if not np.isfinite(parameters).all():
+        raise reject(path, "it holds NaN or infinite displacements", "finite numbers", "Write the transform again.")
+    origin, spacing = fixed[ndim : 2 * ndim], fixed[2 * ndim : 3 * ndim]
+    axes = LPS[:ndim, :ndim] @ (fixed[3 * ndim :].reshape(ndim, ndim) * spacing)
+    affine = np.eye(4)
+    affine[:ndim, :ndim] = axes
+    affine[:ndim, 3] = LPS[:ndim, :ndim] @ origin
+    if abs(np.linalg.det(affine)) < 1e-12:
+        raise reject(path, "a displacement field's axes span no volume", "an invertible grid", "Write it again.")
+    millimetres = parameters.reshape(*shape[::-1], ndim).T * np.diag(LPS)[:ndim].reshape(-1, *[1] * ndim)
+    return Displacement(Grid(shape, affine), voxel_units(axes, millimetres.astype(np.float32)))

@@ -1,0 +1,150 @@
+"""What a caller may hand over as an image, and the checks before any work starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pirate.errors import InputError, MemoryExceeded, UsageError, reject
+from pirate.grid import Grid
+from pirate.image import Image
+from pirate.io import nifti
+from pirate.transform import Affine
+
+ImageLike = str | os.PathLike[str] | Image | tuple[Any, Any] | Any
+"""A path, an `Image`, a nibabel image, or (array, 4 x 4 RAS affine)."""
+
+LEAST_OVERLAP = 0.10
+"""Share of the fixed image that the moving one must cover; below it the pair is refused."""
+
+PLANE_ANGLE = 30.0
+"""Degrees: two planes further apart than this are not slices of the same orientation."""
+
+
+def as_image(source: ImageLike, name: str, kind: str = "image") -> Image:
+    """Turn anything a caller may hand over into an `Image`.
+
+    Args:
+        source: path, `Image`, nibabel image, or (array, affine RAS mm).
+        name: what messages call an image that has no path.
+        kind: "image" (float32), "labels" (integers, exact) or "mask" (weights in [0, 1]).
+    """
+    reader = {"image": nifti.read_image, "labels": nifti.read_labels, "mask": nifti.read_mask}[kind]
+    if isinstance(source, Image):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return reader(Path(source))
+    if isinstance(source, tuple) and len(source) == 2:
+        data, affine = source
+    elif hasattr(source, "dataobj") and hasattr(source, "affine"):
+        data, affine = source.dataobj, source.affine
+    else:
+        raise UsageError(
+            f"{name}: a {type(source).__name__} is not an image; give a path, a nibabel image, or (array, affine)."
+        )
+    return nifti.from_array(np.asanyarray(data), np.asarray(affine), name=name, kind=kind)
+
+
+def check_pair(fixed: Image, moving: Image, affine: Affine) -> None:
+    """Refuse pairs that no registration can make sense of: constant, of different dimension, apart."""
+    for image, role in ((fixed, "fixed"), (moving, "moving")):
+        if float(np.ptp(image.data)) == 0:
+            raise reject(image.name, f"the {role} image is constant", "an image with contrast", "Check the file.")
+        if min(image.grid.shape) < 4:
+            raise reject(
+                image.name, f"the {role} image is {'x'.join(map(str, image.grid.shape))} voxels",
+                "at least 4 along each axis", "Give the whole image, or a single slice as a 2-D image.",
+            )  # fmt: skip
+    if fixed.grid.ndim != moving.grid.ndim:
+        raise reject(
+            moving.name, f"is {moving.grid.ndim}-D while the fixed image is {fixed.grid.ndim}-D",
+            "two images of one dimension", "Extract the matching slice, or give both volumes.",
+        )  # fmt: skip
+    _check_planes(fixed, moving, affine)
+    covered = overlap(fixed.grid, moving.grid, affine)
+    if covered < LEAST_OVERLAP:
+        raise reject(
+            moving.name, f"covers {100 * covered:.0f} % of the fixed image {fixed.name} in world space",
+            f"at least {100 * LEAST_OVERLAP:.0f} %",
+            "Check both headers' positions, or give the ITK affine that brings them together with --affine FILE.",
+        )  # fmt: skip
+
+
+def overlap(fixed: Grid, moving: Grid, affine: Affine) -> float:
+    """Share of the fixed grid that lies inside the moving one, through `affine`; from at most 16^d probes."""
+    axes = [np.linspace(0, n - 1, min(n, 16)) for n in fixed.shape]
+    probes = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, fixed.ndim)
+    there = moving.to_voxel(affine.map(fixed.to_world(probes)))
+    inside = (there >= -0.5) & (there <= np.array(moving.shape) - 0.5)
+    return float(inside.all(1).mean())
+
+
+def _check_planes(fixed: Image, moving: Image, affine: Affine) -> None:
+    """Two 2-D images must lie in planes of about the same orientation."""
+    if fixed.grid.ndim != 2:
+        return
+    a = np.cross(*(affine.matrix[:3, :3] @ fixed.grid.axes).T)
+    b = np.cross(*moving.grid.axes.T)
+    cosine = abs(a @ b) / (np.linalg.norm(a) * np.linalg.norm(b))
+    angle = float(np.degrees(np.arccos(min(cosine, 1.0))))
+    if angle > PLANE_ANGLE:
+        raise reject(
+            moving.name, f"its plane is turned by {angle:.0f} degrees against the fixed image's",
+            "two slices of the same orientation", "Extract both slices along the same axis.",
+        )  # fmt: skip
+
+
+def check_companion(companion: Image, image: Image, role: str) -> Image:
+    """Labels or a mask must lie on the grid of their image."""
+    if not companion.grid.same_space(image.grid, tolerance=0.05 * min(image.grid.spacing)):
+        raise reject(
+            companion.name, f"the {role} has shape {companion.grid.shape} or a position unlike its image {image.name}",
+            f"the image's grid {image.grid.shape}", "Resample it with: pirate apply --reference IMAGE",
+        )  # fmt: skip
+    return companion
+
+
+def unit_range(data: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale intensities to [0, 1]; the background, the smallest value, becomes 0."""
+    low, high = float(data.min()), float(data.max())
+    return ((data - low) / (high - low)).astype(np.float32)
+
+
+def memory_estimate(shape: tuple[int, ...], resolution: int) -> int:
+    """Bytes a registration of images of `shape` needs above the interpreter: an upper bound, from its arrays."""
+    voxels, d = int(np.prod(shape)), len(shape)
+    images = 6  # both files, moving on the fixed grid, both scaled, warped
+    iteration = (5 * d + 4) / resolution**d  # field, step, gradient parts of the fused correlation
+    finish = 8 * d + 6  # full field, its inverse with two trials and errors, determinants
+    return int(4 * voxels * (images + max(iteration, finish)))
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had now, None where the system does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def check_memory(needed: int, limit: int | None) -> None:
+    """Refuse a job that would not fit, before the system kills it half way."""
+    allowed = limit if limit is not None else available_memory()
+    if allowed is not None and needed > allowed:
+        raise MemoryExceeded(
+            f"this registration needs about {needed / 1e9:.1f} GB and {allowed / 1e9:.1f} GB are "
+            f"{'allowed' if limit is not None else 'available'}; crop or downsample the images, or close other programs."
+        )
+
+
+def check_finite_fit(image: Image) -> None:
+    """Refuse values whose squares overflow float32."""
+    if float(np.abs(image.data).max()) > 1e18:
+        raise InputError(f"{image.name}: values reach beyond 1e18; expected intensities. Rescale the image.")

@@ -1,0 +1,61 @@
+"""The operator T of eq. (6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pirate.denoisers.plug import Denoiser, call
+from pirate.energies.regularity import Smoothness
+from pirate.energies.similarity import Similarity
+from pirate.ops.resample import resize_field
+from pirate.ops.warp import warp
+
+
+@dataclass(frozen=True)
+class Pirate:
+    """One step of the iteration, eq. (6), in dimensionless form.
+
+        T(phi) = phi - gamma [ n grad g(f, m o phi) + alpha n grad r(phi) + tau (phi - D(phi, sigma)) ]
+
+    with n the number of voxels of the field. Each term is switchable: alpha = 0 drops r, a denoiser of None
+    drops the prior; the ablation's P, P+S, P+R and P+R+S are the four combinations.
+
+    Args:
+        penalty: g with the fixed image, on the image's grid.
+        moving: (B, 1, *shape), on the fixed grid.
+        moving_mask: (B, 1, *shape) weights in [0, 1], or None.
+        denoiser: D, or None.
+        alpha: weight of the smoothness.
+        tau: weight of the prior.
+        sigma: noise level for D, voxels of the field's grid.
+    """
+
+    penalty: Similarity
+    moving: Tensor
+    moving_mask: Tensor | None
+    denoiser: Denoiser | None
+    alpha: float
+    tau: float
+    sigma: float
+
+    def __call__(self, field: Tensor, gamma: float) -> tuple[Tensor, float]:
+        """Return T(field), (B, d, *field shape), and the energy g + alpha r at `field`."""
+        n = field[0, 0].numel()
+        value, step = self.penalty.on_field(self.moving, field, self.moving_mask)
+        step = step * n
+        if self.alpha > 0:
+            roughness, slope = Smoothness().value_and_gradient(field)
+            value = value + self.alpha * roughness
+            step += (self.alpha * n) * slope
+        if self.denoiser is not None:
+            step += self.tau * (field - self.denoised(self.denoiser, field))
+        return field - gamma * step, float(value.sum())
+
+    def denoised(self, denoiser: Denoiser, field: Tensor) -> Tensor:
+        """D(field, sigma), handing over the fixed and the warped image if the denoiser asks for them."""
+        if not getattr(denoiser, "wants_images", False):
+            return call(denoiser, field, self.sigma)
+        warped = warp(self.moving, resize_field(field, self.moving.shape[2:]))
+        return call(denoiser, field, self.sigma, self.penalty.fixed, warped)

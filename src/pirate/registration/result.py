@@ -1,0 +1,188 @@
+"""What every method returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import pirate
+from pirate import kernels
+from pirate.errors import OutputError, UsageError, printable
+from pirate.grid import Grid
+from pirate.image import Image
+from pirate.io import fields, itk, nifti
+from pirate.io.atomic import sha256_of, write_json
+from pirate.registration.apply import apply
+from pirate.registration.inputs import ImageLike, as_image
+from pirate.settings import Settings
+from pirate.solvers.solution import Record, Status
+from pirate.transform import Affine, Displacement, Transform
+
+OUTPUTS = ("warped", "warp", "inverse", "composite", "figures")
+"""What ``save`` can write besides ``metrics.json`` and ``run.json``; all by default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Registration:
+    """A finished registration of `moving` to `fixed`.
+
+    Args:
+        fixed: the image that stayed, on whose grid the results lie.
+        moving: the image that was warped, as given.
+        warped: `moving` brought onto the fixed grid, by one interpolation of its own voxels.
+        forward: maps fixed world points to moving world points (RAS mm): what brings the moving image onto the
+            fixed grid.
+        inverse: maps moving world points to fixed world points.
+        metrics: name to number; `folds_percent`, `ndv_percent`, `similarity_before`, ... and Dice when labels were given.
+        status: why the solver stopped.
+        trace: one record for each iteration.
+        settings: the constants used.
+        timings: seconds by stage.
+        peak_memory: bytes, of the whole process.
+        flags: sentences about doubtful quality; empty is good.
+        notes: sentences about what was repaired in the inputs.
+    """
+
+    fixed: Image
+    moving: Image
+    warped: Image
+    forward: Transform
+    inverse: Transform
+    metrics: Mapping[str, Any]
+    status: Status
+    trace: Sequence[Record]
+    settings: Settings
+    timings: Mapping[str, float]
+    peak_memory: int
+    flags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def field(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """(d, *shape), displacement in voxels of the fixed grid."""
+        return self.displacement(self.forward).field
+
+    @property
+    def affine(self) -> Affine:
+        """The affine start, fixed world to moving world (RAS mm)."""
+        return next((p for p in self.forward.parts if isinstance(p, Affine)), Affine(np.eye(4)))
+
+    @staticmethod
+    def displacement(transform: Transform) -> Displacement:
+        """The displacement among a transform's parts."""
+        return next(p for p in transform.parts if isinstance(p, Displacement))
+
+    def apply(self, image: ImageLike, labels: bool = False, inverse: bool = False) -> Image:
+        """Bring another image of the moving subject onto the fixed grid.
+
+        Args:
+            image: path, `Image`, nibabel image or (array, affine).
+            labels: integers, moved by nearest neighbour, exact to the id.
+            inverse: bring an image of the fixed subject onto the moving grid instead.
+        """
+        source = as_image(image, "image", "labels" if labels else "image")
+        transform = self.inverse if inverse else self.forward
+        grid: Grid = self.moving.grid if inverse else self.fixed.grid
+        return apply(source, transform, grid, "nearest" if labels else "linear")
+
+    def save(
+        self,
+        out: str | Path,
+        force: bool = False,
+        write: Sequence[str] = OUTPUTS,
+        figures: Callable[[Registration, Path], Sequence[Path]] | None = None,
+        command: Sequence[str] = (),
+    ) -> list[Path]:
+        """Write the results into a folder; ``run.json`` comes last, its presence means that all is there.
+
+        Args:
+            out: folder, made if missing; it must be empty unless `force`.
+            force: replace the results of an earlier run.
+            write: which of `OUTPUTS` to write.
+            figures: draws pictures into the folder it is given and returns their paths.
+            command: the command line, recorded in ``run.json``.
+
+        Returns:
+            The files written.
+        """
+        unknown = sorted(set(write) - set(OUTPUTS))
+        if unknown:
+            raise UsageError(f"cannot write {', '.join(unknown)}; the outputs are {', '.join(OUTPUTS)}.")
+        folder = prepare_folder(out, force)
+        written: list[Path] = []
+        if "warped" in write:
+            written.append(folder / "warped.nii.gz")
+            nifti.write_image(written[-1], self.warped.data, self.warped.grid, description="pirate warped")
+        if "warp" in write:
+            written.append(folder / "moving_to_fixed_warp.nii.gz")
+            fields.write_field(written[-1], self.displacement(self.forward))
+        if "inverse" in write:
+            written.append(folder / "fixed_to_moving_warp.nii.gz")
+            fields.write_field(written[-1], self.displacement(self.inverse))
+        if any(isinstance(part, Affine) for part in self.forward.parts):
+            written.append(folder / "affine.txt")
+            itk.write_affine(written[-1], self.affine)
+        if "composite" in write:
+            written.append(folder / "transform.h5")
+            itk.write_composite(written[-1], self.forward)
+        write_json(folder / "metrics.json", dict(self.metrics))
+        written.append(folder / "metrics.json")
+        if "figures" in write and figures is not None:
+            written += figures(self, folder / "figures")
+        write_json(folder / "run.json", self._record(folder, written, command))
+        return [*written, folder / "run.json"]
+
+    def _record(self, folder: Path, written: Sequence[Path], command: Sequence[str]) -> dict[str, Any]:
+        """What ``run.json`` holds: enough to know what was done, to what, with what, and to do it again."""
+        return {
+            "pirate": pirate.__version__,
+            "command": [printable(word) for word in command],
+            "fixed": {"name": printable(self.fixed.name), "sha256": self.fixed.sha256},
+            "moving": {"name": printable(self.moving.name), "sha256": self.moving.sha256},
+            "settings": dataclasses.asdict(self.settings),
+            "status": {"name": self.status.name, "meaning": self.status.value},
+            "flags": list(self.flags),
+            "notes": list(self.notes),
+            "metrics": dict(self.metrics),
+            "iterations": len(self.trace),
+            "timings_s": {name: round(seconds, 3) for name, seconds in self.timings.items()},
+            "peak_memory_mb": round(self.peak_memory / 1e6),
+            "threads": torch.get_num_threads(),
+            "compiled_kernels": kernels.available(),
+            "seeds": [],
+            "versions": {
+                "python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__,
+                "platform": platform.platform(),
+            },
+            "outputs": {p.relative_to(folder).as_posix(): sha256_of(p) for p in written},
+        }  # fmt: skip
+
+
+def prepare_folder(out: str | Path, force: bool) -> Path:
+    """Make the output folder, or refuse to touch one that holds something; checked before any computing."""
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not force:
+            raise OutputError(
+                f"{printable(folder)}: the folder is not empty; expected a new or empty one. "
+                "Choose another --out, or add --force to replace the results of an earlier run."
+            )
+        probe = folder / ".pirate-writable"
+        probe.touch()
+        probe.unlink()
+        (folder / "run.json").unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{printable(folder)}: cannot be written ({error.strerror}); expected a folder one may write to. "
+            "Choose another --out."
+        ) from error
+    return folder
