@@ -38,7 +38,7 @@ class Affine:
 
     def inverse(self) -> Affine:
         """Return the affine that undoes this one."""
-        matrix = np.linalg.inv(self.matrix)
+        matrix = np.linalg.inv(self.matrix).astype(np.float64)
         matrix[3] = 0, 0, 0, 1
         return Affine(matrix)
 
@@ -66,7 +66,9 @@ class Displacement:
     def __post_init__(self) -> None:
         field = np.asarray(self.field, dtype=np.float32)
         if field.shape != (self.grid.ndim, *self.grid.shape):
-            raise ValueError(f"a field on the grid {self.grid.shape} is {(self.grid.ndim, *self.grid.shape)}, not {field.shape}")
+            raise ValueError(
+                f"a field on {self.grid.shape} is {(self.grid.ndim, *self.grid.shape)}, not {field.shape}"
+            )
         object.__setattr__(self, "field", field)
 
     def map(self, points: ArrayLike) -> Array:
@@ -104,7 +106,9 @@ class Transform:
     def then(self, other: Transform) -> Transform:
         """Return the transform ``p -> other(self(p))``; the spaces must meet where both are named."""
         if self.target and other.source and self.target != other.source:
-            raise ValueError(f"a transform to {self.target!r} cannot be followed by one from {other.source!r}")
+            raise ValueError(
+                f"a transform to {self.target!r} cannot be followed by one from {other.source!r}"
+            )
         return Transform(self.parts + other.parts, self.source, other.target)
 
     def on(self, grid: Grid) -> Displacement:
@@ -142,7 +146,7 @@ def frame(grid: Grid) -> Array:
 
 def inside(voxel: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Whether positions (..., d), voxels, lie in ITK's buffer ``[-1/2, n - 1/2)`` along every axis, (...)."""
-    return ((voxel >= -0.5) & (voxel < np.asarray(shape) - 0.5)).all(-1)
+    return np.asarray(((voxel >= -0.5) & (voxel < np.asarray(shape) - 0.5)).all(-1))
 
 
 def interpolated(field: NDArray[np.float32], voxel: Array) -> Array:

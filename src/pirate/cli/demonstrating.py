@@ -43,11 +43,11 @@ def run(out: Path, seed: int, threads: int | None, force: bool, quiet: bool) -> 
         write_image(folder / f"{name}.nii.gz", image.data, image.grid)
     result.save(out, force=True, figures=draw, command=sys.argv)
     brain = pair.fixed_labels.data > 0
-    before = endpoint_error(np.zeros_like(pair.field), pair.field, brain)
-    after = endpoint_error(result.field, pair.field, brain)
+    before = endpoint_error(np.zeros_like(pair.field), pair.field, pair.fixed.grid.spacing, brain)
+    after = endpoint_error(result.field, pair.field, pair.fixed.grid.spacing, brain)
     typer.echo(
-        f"true error of the field in the brain {before['mean']:.2f} -> {after['mean']:.2f} voxels on average, "
-        f"{before['p95']:.2f} -> {after['p95']:.2f} at the 95th percentile"
+        f"true error of the field in the brain {before['mean_voxels']:.2f} -> {after['mean_voxels']:.2f} voxels on average, "
+        f"{before['p90_voxels']:.2f} -> {after['p90_voxels']:.2f} at the 90th percentile"
     )
     report(result, out, time.perf_counter() - started)
     if not quiet:

@@ -8,6 +8,7 @@ fixed-point iteration could rely on.
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 from torch import Tensor, nn
@@ -50,7 +51,7 @@ class DnCNN(nn.Module):
         self.activation, self.bias, self.padding = activation, bool(bias), padding
         channels = [ndim] + [width] * (depth - 1) + [ndim]
         layers: list[nn.Module] = []
-        for before, after in zip(channels[:-1], channels[1:], strict=True):
+        for before, after in itertools.pairwise(channels):
             layers.append(
                 CONVOLUTIONS[ndim](before, after, 3, padding=1, bias=self.bias, padding_mode=padding)
             )
@@ -92,11 +93,11 @@ def _check(ndim: int, depth: int, width: int, activation: str, padding: str) -> 
     """Refuse arguments for which there is no such network."""
     whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (ndim, depth, width))
     if not whole or ndim not in CONVOLUTIONS:
-        raise ValueError(f"ndim is 2 or 3 and depth and width are whole numbers, not {ndim}, {depth}, {width}")
-    if not (2 <= depth <= DEEPEST and 1 <= width <= WIDEST):
         raise ValueError(
-            f"depth is 2 to {DEEPEST} and width 1 to {WIDEST}, not {depth} and {width}"
+            f"ndim is 2 or 3 and depth and width are whole numbers, not {ndim}, {depth}, {width}"
         )
+    if not (2 <= depth <= DEEPEST and 1 <= width <= WIDEST):
+        raise ValueError(f"depth is 2 to {DEEPEST} and width 1 to {WIDEST}, not {depth} and {width}")
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
     if padding not in ("zeros", "replicate"):

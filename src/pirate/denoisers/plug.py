@@ -1,8 +1,8 @@
 """Choosing a prior at run time, and the one way to call it.
 
-A denoiser is any callable ``D(field, sigma) -> field``: (B, d, *shape) in voxels of that grid, sigma the noise
-standard deviation in the same voxels, a finite result of the same shape, type and device, the argument left
-unchanged. One that declares the attribute ``wants_images = True`` is called as
+A denoiser is any callable ``D(field, sigma) -> field``: (B, d, *shape) in voxels of that grid, sigma the
+noise standard deviation in the same voxels, a finite result of the same shape, type and device, the argument
+left unchanged. One that declares the attribute ``wants_images = True`` is called as
 ``D(field, sigma, fixed, warped)`` with two images (B, C, *shape) on the same grid.
 """
 
@@ -115,7 +115,7 @@ def load_denoiser(
     if wanted != given:
         raise reject(
             path,
-            f"{_difference(wanted, given)}",
+            _difference(wanted, given),
             "the names and shapes of the network on the card",
             "The card belongs to other weights; export the file again.",
         )
@@ -147,7 +147,9 @@ def call(
     """
     if getattr(denoiser, "wants_images", False):
         if fixed is None or warped is None:
-            raise UsageError(f"{printable(name)} wants the fixed and the warped image, which are not given here.")
+            raise UsageError(
+                f"{printable(name)} wants the fixed and the warped image, which are not given here."
+            )
         result: Any = cast(ImageDenoiser, denoiser)(field, sigma, fixed, warped)
     else:
         result = cast(Denoiser, denoiser)(field, sigma)
@@ -165,7 +167,11 @@ def _fault(result: Any, field: Tensor) -> str:
     if result.shape != field.shape or result.dtype != field.dtype or result.device != field.device:
         return f"the prior returned {tuple(result.shape)} of {result.dtype} on {result.device}"
     # One pass and no copy: a sum in float64 is finite only if every float32 in it is.
-    return "" if math.isfinite(float(result.detach().sum(dtype=torch.float64))) else "the prior returned NaN or Inf"
+    return (
+        ""
+        if math.isfinite(float(result.detach().sum(dtype=torch.float64)))
+        else "the prior returned NaN or Inf"
+    )
 
 
 def _imported(prior: str) -> Denoiser:

@@ -76,7 +76,7 @@ class LocalCorrelation(Similarity):
     """Added to the product of the variances, fourth power of the intensity unit."""
 
     def __post_init__(self) -> None:
-        """Refuse a window without a centre."""
+        """Refuse a window without a centre and an epsilon that would let 0/0 through."""
         if self.window < 3 or self.window % 2 == 0:
             raise reject(
                 "window",
@@ -84,6 +84,8 @@ class LocalCorrelation(Similarity):
                 "an odd number, 3 or more",
                 "Use for example 5, 7 or 9.",
             )
+        if not self.epsilon > 0:
+            raise reject("epsilon", f"it is {self.epsilon}", "a positive number", "Use for example 1e-5.")
 
     def value_and_gradient(self, warped: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return g, (B,), float64, no unit, and dg/dwarped, (B, 1, *shape), per intensity unit."""

@@ -66,7 +66,7 @@ class MutualInformation(Similarity):
         value, ratio = _information(histogram)
         gradient = torch.zeros_like(part)
         for offset, (_, slope) in enumerate(_cubic(part)):
-            gradient += ratio.take(start + offset) * slope
+            gradient -= ratio.take(start + offset) * slope
         return -value, (gradient * scale * share).to(warped.dtype)
 
     @cached_property

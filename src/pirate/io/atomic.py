@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,11 +86,21 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, text + "\n")
 
 
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _check_target(path: Path) -> None:
     """Refuse to replace what is not a file: a folder, a pipe, a device."""
-    if path.is_dir():
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
         raise unwritable(path, "it is a folder", "the name of a file", "Choose another name.")
-    if path.exists() and not path.is_file():
+    if not stat.S_ISREG(mode):
         raise unwritable(path, "it is a pipe or a device", "the name of a file", "Choose another name.")
 
 

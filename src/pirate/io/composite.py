@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pirate.errors import reject
 from pirate.grid import Grid
 from pirate.io.atomic import replacing
-from pirate.io.fields import LPS, as_volume, is_axial, lps_millimetres, voxel_units
+from pirate.io.fields import LPS, flattened, itk_form, lps_millimetres, voxel_units
 from pirate.io.itk import affine_of, affine_parameters, type_of
 from pirate.transform import Displacement, Part, Transform
 
@@ -27,7 +27,7 @@ _FIELD_TYPES = ("DisplacementFieldTransform", "GaussianSmoothingOnUpdateDisplace
 
 def write_composite(path: Path, transform: Transform) -> None:
     """Write a transform as one ITK composite; two-dimensional when its fields are on axial planes."""
-    parts = [_volume_unless_axial(part) for part in transform.parts]
+    parts = [itk_form(part) if isinstance(part, Displacement) else part for part in transform.parts]
     ndims = {part.grid.ndim for part in parts if isinstance(part, Displacement)} or {3}
     if len(ndims) > 1:
         raise reject(
@@ -49,13 +49,15 @@ def write_composite(path: Path, transform: Transform) -> None:
 def read_composite(path: Path, memory_limit: int | None = None) -> Transform:
     """Read an ITK transform file in HDF5 form, composite or single.
 
-    Only the datasets that are needed are opened; each must be stored in this file, hold as many numbers as its
-    transform needs, and take at most `memory_limit` bytes.
+    Only the datasets that are needed are opened; each must be stored in this file, hold as many numbers
+    as its transform needs, and take at most `memory_limit` bytes.
     """
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise reject(path, "it is not a readable HDF5 file", "an ITK transform in .h5", "Write it again.") from error
+        raise reject(
+            path, "it is not a readable HDF5 file", "an ITK transform in .h5", "Write it again."
+        ) from error
     with file:
         group = _member(path, file, "TransformGroup", h5py.Group)
         if not 1 <= len(group) <= _MOST_PARTS:
@@ -68,11 +70,6 @@ def read_composite(path: Path, memory_limit: int | None = None) -> Transform:
                 continue
             parts.append(_decoded(path, entry, kind, memory_limit))
     return Transform(tuple(reversed(parts)))
-
-
-def _volume_unless_axial(part: Part) -> Part:
-    planar = isinstance(part, Displacement) and part.grid.ndim == 2 and not is_axial(part.grid)
-    return as_volume(part) if planar and isinstance(part, Displacement) else part
 
 
 def _encoded(path: Path, part: Part, ndim: int) -> tuple[str, NDArray[Any], NDArray[Any]]:
@@ -141,7 +138,9 @@ def _numbers(path: Path, entry: h5py.Group, name: str, count: int | None, limit:
             "The file is damaged; write the transform again.",
         )
     if limit is not None and claimed > limit:
-        raise reject(path, f"{dataset.name} needs {claimed:,} bytes", f"at most {limit:,}", "Raise the memory limit.")
+        raise reject(
+            path, f"{dataset.name} needs {claimed:,} bytes", f"at most {limit:,}", "Raise the memory limit."
+        )
     return np.asarray(dataset[()]).ravel()
 
 
@@ -161,13 +160,17 @@ def _decoded(path: Path, entry: h5py.Group, kind: str, limit: int | None) -> Par
     count = int(np.prod([*shape, ndim], dtype=object))
     parameters = _numbers(path, entry, "TransformParameters", count, limit).astype(np.float32)
     if not np.isfinite(parameters).all():
-        raise reject(path, "it holds NaN or infinite displacements", "finite numbers", "Write the transform again.")
+        raise reject(
+            path, "it holds NaN or infinite displacements", "finite numbers", "Write the transform again."
+        )
     origin, spacing = fixed[ndim : 2 * ndim], fixed[2 * ndim : 3 * ndim]
     axes = LPS[:ndim, :ndim] @ (fixed[3 * ndim :].reshape(ndim, ndim) * spacing)
     affine = np.eye(4)
     affine[:ndim, :ndim] = axes
     affine[:ndim, 3] = LPS[:ndim, :ndim] @ origin
     if abs(np.linalg.det(affine)) < 1e-12:
-        raise reject(path, "a displacement field's axes span no volume", "an invertible grid", "Write it again.")
+        raise reject(
+            path, "a displacement field's axes span no volume", "an invertible grid", "Write it again."
+        )
     millimetres = parameters.reshape(*shape[::-1], ndim).T * np.diag(LPS)[:ndim].reshape(-1, *[1] * ndim)
-    return Displacement(Grid(shape, affine), voxel_units(axes, millimetres.astype(np.float32)))
+    return flattened(Displacement(Grid(shape, affine), voxel_units(axes, millimetres.astype(np.float32))))

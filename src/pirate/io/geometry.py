@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,13 @@ from pirate.errors import reject
 
 Array = NDArray[np.float64]
 Form = Literal["sform", "qform"]
+
+
+class Fields(Protocol):
+    """NIfTI header fields by name."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
 
 NOTE_MM = 0.01
 REFUSE_MM = 5.0
@@ -24,7 +30,7 @@ _NAMES = {1: "metres", 3: "microns"}
 _FIX = "Correct the header, for example with nibabel or fslorient."
 
 
-def world(header: Mapping[str, Any], shape: tuple[int, ...], path: Path, prefer: Form | None) -> tuple[Array, list[str]]:
+def world(header: Fields, shape: tuple[int, ...], path: Path, prefer: Form | None) -> tuple[Array, list[str]]:
     """Return the affine a NIfTI header means, voxel index to RAS mm, and sentences about repairs.
 
     The sform is used if its code is positive, else the qform, else the voxel sizes alone.
@@ -37,7 +43,7 @@ def world(header: Mapping[str, Any], shape: tuple[int, ...], path: Path, prefer:
     """
     notes: list[str] = []
     scale = _millimetres(header, notes)
-    valid: list[Form] = [form for form in ("sform", "qform") if header[f"{form}_code"] > 0]  # type: ignore[misc]
+    valid: list[Form] = [form for form in ("sform", "qform") if header[f"{form}_code"] > 0]
     if prefer is not None and prefer not in valid:
         raise reject(path, f"the header has no {prefer}", f"a positive {prefer}_code", "Leave out --prefer.")
     if prefer is not None:
@@ -45,7 +51,9 @@ def world(header: Mapping[str, Any], shape: tuple[int, ...], path: Path, prefer:
     affines = [_affine(form, header, shape, path, notes) for form in valid]
     if not affines:
         affines = [np.diag([*_spacing(header, shape, path, notes), 1.0])]
-        notes.append("the header has neither sform nor qform: axes taken as right, anterior, superior from origin 0")
+        notes.append(
+            "the header has neither sform nor qform: axes taken as right, anterior, superior from origin 0"
+        )
     for affine in affines:
         affine[:3] *= scale
         check_affine(affine, path)
@@ -74,7 +82,7 @@ def corner_distance(first: Array, second: Array, shape: tuple[int, ...]) -> floa
     return float(np.linalg.norm(difference, axis=1).max())
 
 
-def quaternion_affine(header: Mapping[str, Any], spacing: Array, path: Path) -> Array:
+def quaternion_affine(header: Fields, spacing: Array, path: Path) -> Array:
     """Return the qform (4, 4) in the header's unit: ``x = R(b, c, d) diag(spacing) (i, j, q k) + offset``.
 
     With a^2 = 1 - b^2 - c^2 - d^2 and q = -1 if pixdim[0] is negative, else 1 (nifti1.h, method 2).
@@ -84,13 +92,15 @@ def quaternion_affine(header: Mapping[str, Any], spacing: Array, path: Path) -> 
     side = float(header["pixdim"][0])
     square = b * b + c * c + d * d
     if not np.isfinite([square, side, *offset]).all():
-        raise reject(path, "the qform holds NaN or infinity", "finite numbers", _FIX + " Or pass --prefer sform.")
+        raise reject(
+            path, "the qform holds NaN or infinity", "finite numbers", _FIX + " Or pass --prefer sform."
+        )
     if square > 1.001:
         finding = f"the qform is no rotation (b^2 + c^2 + d^2 = {square:.4g})"
         raise reject(path, finding, "at most 1", _FIX + " Or pass --prefer sform.")
-    if square > 1 - 1e-7:  # half a turn: a is lost in rounding
-        b, c, d = np.array([b, c, d]) / np.sqrt(square)
-    a = np.sqrt(max(0.0, 1 - square))
+    half_turn = square > 1 - 1e-7  # then a is lost in rounding
+    b, c, d = np.array([b, c, d]) / (np.sqrt(square) if half_turn else 1.0)
+    a = 0.0 if half_turn else np.sqrt(1 - square)
     rotation = np.array(
         [
             [a * a + b * b - c * c - d * d, 2 * (b * c - a * d), 2 * (b * d + a * c)],
@@ -104,7 +114,7 @@ def quaternion_affine(header: Mapping[str, Any], spacing: Array, path: Path) -> 
     return affine
 
 
-def _affine(form: Form, header: Mapping[str, Any], shape: tuple[int, ...], path: Path, notes: list[str]) -> Array:
+def _affine(form: Form, header: Fields, shape: tuple[int, ...], path: Path, notes: list[str]) -> Array:
     if form == "qform":
         return quaternion_affine(header, _spacing(header, shape, path, notes), path)
     affine = np.eye(4)
@@ -123,7 +133,7 @@ def _thickened(affine: Array, shape: tuple[int, ...], notes: list[str]) -> Array
     return affine
 
 
-def _spacing(header: Mapping[str, Any], shape: tuple[int, ...], path: Path, notes: list[str]) -> Array:
+def _spacing(header: Fields, shape: tuple[int, ...], path: Path, notes: list[str]) -> Array:
     """Return the three voxel sizes, positive; a missing one is 1 where there is a single voxel."""
     spacing = np.array(header["pixdim"][1:4], dtype=np.float64)
     for axis in range(3):
@@ -137,7 +147,7 @@ def _spacing(header: Mapping[str, Any], shape: tuple[int, ...], path: Path, note
     return np.abs(spacing)
 
 
-def _millimetres(header: Mapping[str, Any], notes: list[str]) -> float:
+def _millimetres(header: Fields, notes: list[str]) -> float:
     """Return how many mm one spatial unit of the header is."""
     code = int(header["xyzt_units"]) & 7
     if code in _NAMES:

@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from isal import igzip_lib, isal_zlib
@@ -62,7 +62,9 @@ class Stream:
         possible = self._size * (DEFLATE_LIMIT if self.packed else 1)
         if claimed > possible:
             finding = f"the header claims {claimed:,} bytes"
-            raise reject(self.path, finding, f"at most {possible:,} from a file of {self._size:,} bytes", DAMAGED)
+            raise reject(
+                self.path, finding, f"at most {possible:,} from a file of {self._size:,} bytes", DAMAGED
+            )
         if claimed > limit:
             raise too_large(self.path, claimed, limit)
 
@@ -111,7 +113,7 @@ class Stream:
                 break
             try:
                 piece = self._inflater.decompress(chunk, limit)
-            except igzip_lib.IsalError as error:
+            except igzip_lib.IsalError as error:  # type: ignore[misc]
                 finding = f"the gzip stream is damaged ({str(error).lower()})"
                 raise reject(self.path, finding, "a stream that matches its checksum", DAMAGED) from error
         return piece
@@ -138,22 +140,28 @@ def opened(path: Path, packed: bool) -> Iterator[Stream]:
         finding = _CAUSES.get(error.errno or 0, f"it cannot be read ({error.strerror or error})")
         raise reject(path, finding, "a readable file", "Check the path.") from error
     except MemoryError as error:
-        raise MemoryExceeded(f"{printable(path)}: memory ran out while reading it. Use a smaller image.") from error
+        raise MemoryExceeded(
+            f"{printable(path)}: memory ran out while reading it. Use a smaller image."
+        ) from error
 
 
 def too_large(path: Path, need: int, limit: int) -> MemoryExceeded:
     """Build the refusal of an image that needs more than `limit` bytes of memory."""
     refusal: InputError = reject(
-        path, f"reading it needs {need:,} bytes of memory", f"at most {limit:,}", "Resample it, or allow more memory."
+        path,
+        f"reading it needs {need:,} bytes of memory",
+        f"at most {limit:,}",
+        "Resample it, or allow more memory.",
     )
     return MemoryExceeded(str(refusal))
 
 
-def deflated(data: memoryview) -> Iterator[bytes]:
-    """Yield one gzip member holding `data` (bytes): no name, no time, the same bytes every time."""
+def deflated(parts: Iterable[memoryview]) -> Iterator[bytes]:
+    """Yield one gzip member holding `parts` (bytes): no name, no time, the same bytes every time."""
     packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, 31)
-    for start in range(0, len(data), CHUNK):
-        yield packer.compress(data[start : start + CHUNK])
+    for part in parts:
+        for start in range(0, len(part), CHUNK):
+            yield packer.compress(part[start : start + CHUNK])
     yield packer.flush()
 
 
@@ -183,6 +191,10 @@ def _check_container(path: Path, file: io.FileIO, packed: bool) -> None:
     found = file.read(2) == MAGIC
     file.seek(0)
     if packed and not found:
-        raise reject(path, "it is named as compressed but is not gzip", "a gzip file", "Correct the name's ending.")
+        raise reject(
+            path, "it is named as compressed but is not gzip", "a gzip file", "Correct the name's ending."
+        )
     if found and not packed:
-        raise reject(path, "it is gzip but not named so", "a name ending in .gz or .mgz", "Correct the name's ending.")
+        raise reject(
+            path, "it is gzip but not named so", "a name ending in .gz or .mgz", "Correct the name's ending."
+        )

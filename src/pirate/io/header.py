@@ -13,7 +13,18 @@ from pirate.io.gz import DAMAGED, MAGIC, Stream
 
 Header = nib.Nifti1Header | nib.Nifti2Header
 
-STORED = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8"}
+STORED = {
+    2: "u1",
+    4: "i2",
+    8: "i4",
+    16: "f4",
+    64: "f8",
+    256: "i1",
+    512: "u2",
+    768: "u4",
+    1024: "i8",
+    1280: "u8",
+}
 _REFUSED = {
     1: "one bit per voxel",
     32: "complex numbers",
@@ -101,7 +112,9 @@ def check_extensions(block: bytearray, header: Header, stream: Stream) -> None:
 def _checked_magic(header: Header, stream: Stream) -> Header:
     magic = bytes(header["magic"].item())
     if magic.startswith((b"ni1", b"ni2")):
-        raise reject(stream.path, "it is one half of a .hdr/.img pair", "header and voxels in one file", _EXPORT)
+        raise reject(
+            stream.path, "it is one half of a .hdr/.img pair", "header and voxels in one file", _EXPORT
+        )
     if not magic.startswith(b"n+1" if header.sizeof_hdr == 348 else b"n+2"):
         finding = f"the header has the magic {magic!r}"
         raise reject(stream.path, finding, "'n+1' or 'n+2' (ANALYZE files have none)", _EXPORT)
@@ -114,14 +127,18 @@ def _shape(header: Header, stream: Stream) -> tuple[int, ...]:
         raise reject(stream.path, f"the header claims {axes} axes (dim[0])", "1 to 7", DAMAGED)
     shape = tuple(lengths[:axes])
     if min(shape) < 1:
-        raise reject(stream.path, f"the header claims {_times(shape)} voxels", "at least 1 along each axis", DAMAGED)
+        raise reject(
+            stream.path, f"the header claims {_times(shape)} voxels", "at least 1 along each axis", DAMAGED
+        )
     return shape
 
 
 def _dtype(header: Header, stream: Stream) -> np.dtype[np.generic]:
     code = int(header["datatype"])
     if code in _REFUSED:
-        raise reject(stream.path, f"the voxels are {_REFUSED[code]} (datatype {code})", "real numbers", _SCALAR)
+        raise reject(
+            stream.path, f"the voxels are {_REFUSED[code]} (datatype {code})", "real numbers", _SCALAR
+        )
     if code not in STORED:
         raise reject(stream.path, f"the header has the unknown datatype {code}", "a NIfTI datatype", DAMAGED)
     dtype = np.dtype(STORED[code]).newbyteorder(header.endianness)

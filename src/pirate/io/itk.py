@@ -12,13 +12,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pirate.errors import InputError, reject
+from pirate.errors import reject
 from pirate.grid import Array
 from pirate.io.atomic import replacing
 from pirate.transform import Affine
 
 _LARGEST_FILE = 1 << 20  # bytes; an affine takes about 300
 _TYPE = re.compile(r"([A-Za-z0-9]+)_(double|float)_([23])_\3")
+_AFFINE_TYPES = (
+    "AffineTransform",
+    "MatrixOffsetTransformBase",
+    "TranslationTransform",
+    "IdentityTransform",
+    "Euler3DTransform",
+    "VersorRigid3DTransform",
+    "Similarity3DTransform",
+    "Euler2DTransform",
+    "Rigid2DTransform",
+    "Similarity2DTransform",
+)
 _FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
@@ -40,10 +52,18 @@ def read_affine(path: Path) -> Affine:
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
     except OSError as error:
-        raise reject(path, f"it cannot be read ({error.strerror})", "a transform file", "Check the path.") from error
+        raise reject(
+            path, f"it cannot be read ({error.strerror})", "a transform file", "Check the path."
+        ) from error
     if len(content) > _LARGEST_FILE:
-        raise reject(path, "it is larger than 1 MiB", "an affine transform file", "Is this an image or a field?")
-    listed = _text_transforms(path, content) if content.startswith(b"#Insight") else [_mat_transform(path, content)]
+        raise reject(
+            path, "it is larger than 1 MiB", "an affine transform file", "Is this an image or a field?"
+        )
+    listed = (
+        _text_transforms(path, content)
+        if content.startswith(b"#Insight")
+        else [_mat_transform(path, content)]
+    )
     matrix = np.eye(4)
     for kind, parameters, fixed in listed:  # the last listed is applied first
         matrix = matrix @ affine_of(path, kind, parameters, fixed).matrix
@@ -53,7 +73,9 @@ def read_affine(path: Path) -> Affine:
 def affine_parameters(path: Path, affine: Affine, ndim: int) -> Array:
     """(12,) or (6,): ITK's parameters about the centre 0, matrix by rows, then translation, LPS mm."""
     lps = _FLIP @ affine.matrix @ _FLIP
-    if ndim == 2 and not (np.allclose(lps[2, [0, 1, 3]], 0, atol=1e-9) and np.allclose(lps[:2, 2], 0, atol=1e-9)):
+    if ndim == 2 and not (
+        np.allclose(lps[2, [0, 1, 3]], 0, atol=1e-9) and np.allclose(lps[:2, 2], 0, atol=1e-9)
+    ):
         raise reject(
             path,
             "the affine mixes z with x and y",
@@ -73,6 +95,13 @@ def affine_of(path: Path, kind: str, parameters: ArrayLike, fixed: ArrayLike) ->
         fixed: the centre in LPS mm, and whatever else the type keeps there.
     """
     name, ndim = type_of(path, kind)
+    if name not in _AFFINE_TYPES:
+        raise reject(
+            path,
+            f"it holds a {name}",
+            "an affine, rigid, similarity or translation transform, or in .h5 a displacement field",
+            "Sample it into a displacement field first (SimpleITK: TransformToDisplacementField).",
+        )
     p, centre = np.asarray(parameters, np.float64).ravel(), np.asarray(fixed, np.float64).ravel()
     try:
         matrix, translation = _linear(name, ndim, p, centre)
@@ -84,7 +113,7 @@ def affine_of(path: Path, kind: str, parameters: ArrayLike, fixed: ArrayLike) ->
     except (ValueError, IndexError) as error:
         raise reject(
             path,
-            f"its {name} has {p.size} parameters and {centre.size} fixed ones that do not make a map ({error})",
+            f"its {name} ({p.size} parameters, {centre.size} fixed ones) makes no map: {error}",
             "finite numbers, as many as ITK writes, and an invertible matrix",
             "Write the transform again.",
         ) from error
@@ -103,16 +132,6 @@ def type_of(path: Path, kind: str) -> tuple[str, int]:
     return found[1], int(found[3])
 
 
-def unknown_type(path: Path, name: str) -> InputError:
-    """Return the refusal of an ITK class that is neither affine nor a displacement field."""
-    return reject(
-        path,
-        f"it holds a {name}",
-        "an affine, rigid, similarity or translation transform, or a displacement field",
-        "Sample it into a displacement field first (SimpleITK: TransformToDisplacementField).",
-    )
-
-
 def _linear(name: str, ndim: int, p: Array, centre: Array) -> tuple[Array, Array]:
     """Matrix (ndim, ndim) and translation (ndim,), LPS mm, of ITK's class `name`."""
     if name in ("AffineTransform", "MatrixOffsetTransformBase"):
@@ -123,7 +142,7 @@ def _linear(name: str, ndim: int, p: Array, centre: Array) -> tuple[Array, Array
         return np.eye(ndim), p
     if name == "IdentityTransform":
         return np.eye(ndim), np.zeros(ndim)
-    if (name, ndim) == ("Euler3DTransform", 3):
+    if name == "Euler3DTransform":
         _expect(p, 6)
         x, y, z = (_rotation(axis, angle) for axis, angle in enumerate(p[:3]))
         return (z @ y @ x if centre.size > 3 and centre[3] else z @ x @ y), p[3:]
@@ -133,10 +152,8 @@ def _linear(name: str, ndim: int, p: Array, centre: Array) -> tuple[Array, Array
     if name in ("Euler2DTransform", "Rigid2DTransform"):
         _expect(p, 3)
         return _rotation(2, p[0])[:2, :2], p[1:]
-    if name == "Similarity2DTransform":
-        _expect(p, 4)
-        return p[0] * _rotation(2, p[1])[:2, :2], p[2:]
-    raise ValueError(f"{name} is not an affine type known here")
+    _expect(p, 4)  # Similarity2DTransform
+    return p[0] * _rotation(2, p[1])[:2, :2], p[2:]
 
 
 def _expect(parameters: Array, count: int) -> None:
@@ -155,7 +172,7 @@ def _rotation(axis: int, angle: float) -> Array:
 
 
 def _versor(v: Array) -> Array:
-    """Rotation (3, 3) of the unit quaternion with vector part v: ``I + 2 w [v] + 2 [v]^2``, w = sqrt(1 - v.v)."""
+    """Rotation (3, 3) of the unit quaternion (w, v): ``I + 2 w [v] + 2 [v]^2``."""
     w = np.sqrt(max(0.0, 1.0 - float(v @ v)))
     cross = np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])
     return np.asarray(np.eye(3) + 2 * w * cross + 2 * cross @ cross)
@@ -173,9 +190,12 @@ def _text_transforms(path: Path, content: bytes) -> list[tuple[str, list[float],
             listed.append((value.strip(), [], []))
         elif key in ("Parameters", "FixedParameters") and listed:
             try:
-                listed[-1][1 if key == "Parameters" else 2][:] = [float(v) for v in value.split()]
+                _, parameters, fixed = listed[-1]
+                (parameters if key == "Parameters" else fixed)[:] = [float(v) for v in value.split()]
             except ValueError as error:
-                raise reject(path, f"line {number} holds a word", "numbers", "Write the transform again.") from error
+                raise reject(
+                    path, f"line {number} holds a word", "numbers", "Write the transform again."
+                ) from error
     if not listed or (len(listed) > 1 and not composite):
         raise reject(
             path,

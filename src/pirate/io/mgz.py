@@ -40,7 +40,9 @@ def read_mgh(stream: Stream) -> tuple[Layout, NDArray[np.float64], list[str]]:
         raise reject(stream.path, f"the header claims {shape} voxels", "at least 1 along each axis", DAMAGED)
     kind = int(header["type"])
     if kind not in _STORED:
-        raise reject(stream.path, f"the header has the unknown voxel type {kind}", "0, 1, 3, 4 or 10", DAMAGED)
+        raise reject(
+            stream.path, f"the header has the unknown voxel type {kind}", "0, 1, 3, 4 or 10", DAMAGED
+        )
     affine, notes = _world(header, shape)
     check_affine(affine, stream.path)
     return Layout(shape, np.dtype(_STORED[kind]), _HEADER.itemsize), affine, notes

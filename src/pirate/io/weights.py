@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from pirate.errors import printable, reject
-from pirate.io.atomic import replacing
+from pirate.io.atomic import write_bytes
 
 Scalar = str | int | float | bool
 
@@ -81,9 +81,7 @@ def save_weights(path: Path, tensors: Mapping[str, Tensor], card: Card) -> None:
     """Write `tensors` (any shapes, float32 or float16, no unit) and `card` to `path`, whole or not at all."""
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     _check_numbers(path, stored)
-    content = safetensors.torch.save(stored, card.header())
-    with replacing(Path(path)) as part:
-        part.write_bytes(content)
+    write_bytes(Path(path), _sorted(safetensors.torch.save(stored, card.header())))
 
 
 def load_weights(path: Path, sha256: str | None = None) -> tuple[dict[str, Tensor], Card]:
@@ -107,6 +105,14 @@ def load_weights(path: Path, sha256: str | None = None) -> tuple[dict[str, Tenso
         raise reject(path, f"the tensors cannot be read ({finding})", "an intact file", AGAIN) from None
     _check_numbers(path, tensors)
     return {name: tensor.float() for name, tensor in tensors.items()}, _card(path, header)
+
+
+def _sorted(content: bytes) -> bytes:
+    """Return a safetensors file with its header's keys in order: equal weights are then equal bytes."""
+    length = int.from_bytes(content[:8], "little")
+    text = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the tensors stay aligned
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
 
 
 def _read(path: Path) -> bytes:

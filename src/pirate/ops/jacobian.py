@@ -95,12 +95,13 @@ def nondiffeomorphic(field: Tensor) -> tuple[Tensor, Tensor]:
         cells with a simplex of volume <= 0, (B,), count; non-diffeomorphic volume NDV, (B,), voxels:
         half the sum of the negative simplex volumes (each cell is split in two ways).
     """
+    if field.shape[1] not in (2, 3):
+        raise ValueError("a field has two or three components")
     factorial = {2: 2.0, 3: 6.0}[field.shape[1]]
-    bad: Tensor | None = None
+    cells = [n - 1 for n in field.shape[2:]]
+    bad = torch.zeros(field.shape[0], *cells, dtype=torch.bool, device=field.device)
     volume = torch.zeros(field.shape[0], dtype=torch.float64, device=field.device)
     for value in simplex_determinants(field):
-        bad = value <= 0 if bad is None else bad | (value <= 0)
+        bad |= value <= 0
         volume += (-value).clamp_min(0).flatten(1).double().sum(1) / factorial / 2
-    if bad is None:
-        raise ValueError("a field has two or three components")
     return bad.flatten(1).sum(1), volume

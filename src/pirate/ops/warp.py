@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from math import prod
 from typing import Literal
 
@@ -90,10 +89,8 @@ def warp(
 def warp_with_gradient(image: Tensor, field: Tensor) -> tuple[Tensor, Tensor]:
     """Warp by linear interpolation with zeros outside, and the slope of the interpolant where it was read.
 
-    Between voxels the interpolant is a product of hats, ``sum_c image[l + c] prod_a w_a(c_a)`` over the 2^d
-    corners c of the cell l, with ``w_a(1) = t_a, w_a(0) = 1 - t_a``; its derivative along axis a has +1, -1
-    for w_a. On a voxel, where left and right slopes differ, the slope towards the next voxel is taken. Two
-    planes of zeros around the image make the formula exact outside too. No autograd graph is kept.
+    On a voxel, where left and right slopes differ, the slope towards the next voxel is taken. Two planes of
+    zeros around the image make the formula exact outside too. No autograd graph is kept.
 
     Args:
         image: (B, 1, *shape), any intensity unit.
@@ -104,25 +101,42 @@ def warp_with_gradient(image: Tensor, field: Tensor) -> tuple[Tensor, Tensor]:
         that unit per voxel. A position that is not a number gives a value that is not a number.
     """
     d = field.shape[1]
+    dtype = torch.promote_types(image.dtype, field.dtype)
     with torch.no_grad():
-        padded = F.pad(image, [2, 2] * d)
+        padded = F.pad(image, [2, 2] * d).to(dtype)
         sizes = padded.shape[2:]
         last = torch.tensor([n - 2 for n in sizes], dtype=field.dtype, device=field.device)
         positions = (identity(field) + field + 2).clamp_min(0).minimum(last.view(1, -1, *[1] * d))
         lower = positions.floor()
-        part = positions - lower
-        strides = [prod(sizes[a + 1 :]) for a in range(d)]
+        part = (positions - lower).to(dtype)
+        strides = [prod(sizes[axis + 1 :]) for axis in range(d)]
         start = torch.zeros_like(lower[:, 0], dtype=torch.long)
-        for a in range(d):
-            start += lower[:, a].nan_to_num().long() * strides[a]
-        warped = torch.zeros_like(part[:, :1])
-        gradient = torch.zeros_like(part)
-        for corner in product((0, 1), repeat=d):
-            index = start + sum(c * s for c, s in zip(corner, strides, strict=True))
-            value = padded.flatten(1).gather(1, index.flatten(1)).view_as(part[:, 0])
-            hats = [part[:, a] if c else 1 - part[:, a] for a, c in enumerate(corner)]
-            warped[:, 0] += value * prod(hats)
-            for a in range(d):
-                others = value * prod(hats[:a] + hats[a + 1 :])
-                gradient[:, a] += others if corner[a] else -others
-    return warped, gradient
+        for axis in range(d):
+            start += lower[:, axis].nan_to_num_().long() * strides[axis]
+        warped, *slopes = _interpolate(padded.flatten(1), start, part, strides)
+    return warped[:, None], torch.stack(slopes, 1)
+
+
+def _interpolate(values: Tensor, start: Tensor, part: Tensor, strides: list[int]) -> list[Tensor]:
+    """Value and slopes of the linear interpolant along the last ``len(strides)`` axes, one axis at a time.
+
+    Along an axis the interpolant between the readings ``low`` and ``high`` at its two ends, and its slope:
+
+        value = low + t (high - low),    slope = high - low
+
+    Args:
+        values: (B, voxels), the image, flat.
+        start: (B, *shape), flat index of the cell's first corner.
+        part: (B, d, *shape), t, position within the cell, voxels.
+        strides: step of the flat index along each of these axes.
+
+    Returns:
+        value, (B, *shape), and one slope for each of these axes.
+    """
+    if not strides:
+        return [values.gather(1, start.flatten(1)).view_as(start)]
+    low = _interpolate(values, start, part, strides[1:])
+    high = _interpolate(values, start + strides[0], part, strides[1:])
+    t = part[:, -len(strides)]
+    value, *others = (torch.lerp(a, b, t) for a, b in zip(low, high, strict=True))
+    return [value, high[0] - low[0], *others]

@@ -227,20 +227,20 @@ def build_operator(pair: _Pair, settings: Settings, device: torch.device) -> Pir
     moving_mask = None if pair.moving_mask is None else _tensor(pair.on_fixed_grid(pair.moving_mask), device)
     denoiser = None if settings.prior == "none" else plug.load(settings.prior, pair.fixed.grid.ndim, device)
     return Pirate(
-        build_penalty(settings, fixed, fixed_mask), moving, moving_mask, denoiser,
+        build_penalty(settings, fixed, moving, fixed_mask), moving, moving_mask, denoiser,
         settings.alpha, settings.tau, settings.sigma,
     )  # fmt: skip
 
 
-def build_penalty(settings: Settings, fixed: Tensor, fixed_mask: Tensor | None) -> Similarity:
-    """The data term g that the settings name, holding the fixed image (1, 1, *shape)."""
+def build_penalty(settings: Settings, fixed: Tensor, moving: Tensor, fixed_mask: Tensor | None) -> Similarity:
+    """The data term g that the settings name; images are (1, 1, *shape) on one grid."""
     if settings.penalty == "global":
         return GlobalCorrelation(fixed, fixed_mask)
     if settings.penalty == "local":
         return LocalCorrelation(fixed, fixed_mask, window=settings.window, squared=settings.squared_correlation)
     if settings.penalty == "squared":
         return SquaredError(fixed, fixed_mask)
-    return MutualInformation(fixed, fixed_mask, bins=settings.bins)
+    return MutualInformation.between(fixed, moving, fixed_mask, bins=settings.bins)
 
 
 def solve(operator: Pirate, settings: Settings, shape: tuple[int, ...], progress: Progress | None) -> Solution:

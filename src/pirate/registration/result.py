@@ -18,7 +18,7 @@ from pirate import kernels
 from pirate.errors import OutputError, UsageError, printable
 from pirate.grid import Grid
 from pirate.image import Image
-from pirate.io import fields, itk, nifti
+from pirate.io import composite, fields, itk, nifti, transforms
 from pirate.io.atomic import sha256_of, write_json
 from pirate.registration.apply import apply
 from pirate.registration.inputs import ImageLike, as_image
@@ -122,31 +122,31 @@ class Registration:
             written.append(folder / "warped.nii.gz")
             nifti.write_image(written[-1], self.warped.data, self.warped.grid, description="pirate warped")
         if "warp" in write:
-            written.append(folder / "moving_to_fixed_warp.nii.gz")
+            written.append(folder / transforms.FORWARD_WARP)
             fields.write_field(written[-1], self.displacement(self.forward))
         if "inverse" in write:
-            written.append(folder / "fixed_to_moving_warp.nii.gz")
+            written.append(folder / transforms.INVERSE_WARP)
             fields.write_field(written[-1], self.displacement(self.inverse))
         if any(isinstance(part, Affine) for part in self.forward.parts):
-            written.append(folder / "affine.txt")
-            itk.write_affine(written[-1], self.affine)
+            written.append(folder / transforms.AFFINE)
+            itk.write_affine(written[-1], self.affine, self.fixed.grid.ndim)
         if "composite" in write:
             written.append(folder / "transform.h5")
-            itk.write_composite(written[-1], self.forward)
+            composite.write_composite(written[-1], self.forward)
         write_json(folder / "metrics.json", dict(self.metrics))
         written.append(folder / "metrics.json")
         if "figures" in write and figures is not None:
             written += figures(self, folder / "figures")
-        write_json(folder / "run.json", self._record(folder, written, command))
-        return [*written, folder / "run.json"]
+        write_json(folder / transforms.DONE, self._record(folder, written, command))
+        return [*written, folder / transforms.DONE]
 
     def _record(self, folder: Path, written: Sequence[Path], command: Sequence[str]) -> dict[str, Any]:
         """What ``run.json`` holds: enough to know what was done, to what, with what, and to do it again."""
         return {
             "pirate": pirate.__version__,
             "command": [printable(word) for word in command],
-            "fixed": {"name": printable(self.fixed.name), "sha256": self.fixed.sha256},
-            "moving": {"name": printable(self.moving.name), "sha256": self.moving.sha256},
+            "fixed": _described(self.fixed),
+            "moving": _described(self.moving),
             "settings": dataclasses.asdict(self.settings),
             "status": {"name": self.status.name, "meaning": self.status.value},
             "flags": list(self.flags),
@@ -166,6 +166,12 @@ class Registration:
         }  # fmt: skip
 
 
+def _described(image: Image) -> dict[str, Any]:
+    """Name, checksum and grid of an input, for ``run.json``."""
+    grid = {"shape": list(image.grid.shape), "affine": image.grid.affine.tolist()}
+    return {"name": printable(image.name), "sha256": image.sha256, "grid": grid}
+
+
 def prepare_folder(out: str | Path, force: bool) -> Path:
     """Make the output folder, or refuse to touch one that holds something; checked before any computing."""
     folder = Path(out)
@@ -179,7 +185,7 @@ def prepare_folder(out: str | Path, force: bool) -> Path:
         probe = folder / ".pirate-writable"
         probe.touch()
         probe.unlink()
-        (folder / "run.json").unlink(missing_ok=True)
+        (folder / transforms.DONE).unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(
             f"{printable(folder)}: cannot be written ({error.strerror}); expected a folder one may write to. "

@@ -1,1 +1,1 @@
-"""."""
+"""What a person looks at: pictures of a registration."""

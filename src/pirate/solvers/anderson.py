@@ -6,7 +6,10 @@ With r_i = T(x_i) - x_i for the last `memory` points:
     x_next  = sum_i a_i (x_i + mixing r_i)
 
 The Gram matrix H_ij = <r_i, r_j> is float64 and gains one row per evaluation; h is its mean diagonal, so the
-ridge means the same whether residuals are 1e3 or 1e-6. The minimiser is a = y / sum(y), (H + ridge h I) y = 1.
+ridge means the same whether residuals are 1e3 or 1e-6. With mu the multiplier of the constraint,
+
+    | H + ridge h I   1 | |a |   |0|
+    |       1^T       0 | |mu| = |1|
 """
 
 from __future__ import annotations
@@ -60,22 +63,139 @@ def accelerate(
         best point of the history, so that no unverified extrapolation is returned.
     """
     _check(field, gamma, iterations, tolerance, memory, mixing, ridge, growth)
-    history = _History(field, min(memory, iterations))
+    histories = [_History(x.flatten(), min(memory, iterations)) for x in field]
     trace: list[Record] = []
+    status = Status.EXHAUSTED
     for t in range(iterations):
         following, energy = operator(field, gamma)
-        residuals = relative_change(field, following)
-        record = measured(t, gamma, energy, float(residuals.max()))
+        relative = relative_change(field, following)
+        record = measured(t, gamma, energy, float(relative.max()))
         trace.append(record)
         stop = observe is not None and observe(record) is True
-        finite = torch.isfinite(residuals) & math.isfinite(energy)
-        if rests(record, gamma, tolerance) and bool(finite.all()):
+        finite = torch.isfinite(relative) & math.isfinite(energy)
+        if bool(finite.all()) and rests(record, gamma, tolerance):
             return Solution(following, Status.CONVERGED, tuple(trace), len(trace))
-        refused = history.add(field, following, finite.tolist(), growth)
-        if any(bad and history.empty(b) for b, bad in enumerate(refused)):
-            return Solution(history.fallback(field), Status.DIVERGED, tuple(trace), len(trace))
-        if stop or t == iterations - 1:
-            status = Status.STOPPED if stop else Status.EXHAUSTED
-            return Solution(history.best_step(), status, tuple(trace), len(trace))
-        field = history.mixed(refused, mixing, ridge)
-    raise AssertionError("unreachable")
+        accepted = [
+            known and history.offer(x.flatten(), following_x.flatten(), growth)
+            for history, x, following_x, known in zip(
+                histories, field, following, finite.tolist(), strict=True
+            )
+        ]
+        if any(not history.size for history in histories):  # a plain step led to a point without a value
+            status = Status.DIVERGED
+            break
+        if stop:
+            status = Status.STOPPED
+            break
+        if t + 1 < iterations:
+            steps = [
+                h.mixed(mixing, ridge) if good else h.restart()
+                for h, good in zip(histories, accepted, strict=True)
+            ]
+            field = torch.stack(steps).view_as(field)
+    rest = [h.best_step() if h.size else x.flatten() for h, x in zip(histories, field, strict=True)]
+    return Solution(torch.stack(rest).view_as(field), status, tuple(trace), len(trace))
+
+
+class _History:
+    """The last points x_i and residuals r_i of one element of the batch, (memory, n), and their Gram."""
+
+    def __init__(self, x: Tensor, memory: int) -> None:
+        self.points = x.new_empty((memory, x.numel()))
+        self.residuals = torch.empty_like(self.points)
+        self.gram = torch.zeros((memory, memory), dtype=torch.float64)
+        self.count = 0
+
+    @property
+    def size(self) -> int:
+        """Number of points held."""
+        return min(self.count, len(self.points))
+
+    def offer(self, x: Tensor, following: Tensor, growth: float) -> bool:
+        """Take in x and T(x), (n,), unless the residual is longer than `growth` times the shortest held."""
+        slot, size = self.count % len(self.points), self.size
+        r = following - x
+        square = float(_inner(r[None], r))
+        if size and square > growth * growth * float(self.gram.diagonal()[:size].min()):
+            return False
+        self.points[slot], self.residuals[slot] = x, r
+        self.count += 1
+        row = _inner(self.residuals[: self.size], r)
+        self.gram[slot, : self.size] = row
+        self.gram[: self.size, slot] = row
+        return True
+
+    def best_step(self) -> Tensor:
+        """Return x + r, (n,), of the point with the shortest residual."""
+        best = int(self.gram.diagonal()[: self.size].argmin())
+        return self.points[best] + self.residuals[best]
+
+    def restart(self) -> Tensor:
+        """Return `best_step` and forget everything."""
+        following = self.best_step()
+        self.count = 0
+        return following
+
+    def mixed(self, mixing: float, ridge: float) -> Tensor:
+        """Return ``sum_i a_i (x_i + mixing r_i)``, (n,).
+
+        As the weights sum to 1 this is ``x + sum_i a_i (x_i - x) + mixing sum_i a_i r_i`` with x the newest
+        point: differences of near points are exact, so that large weights do not amplify rounding.
+        """
+        newest = (self.count - 1) % len(self.points)
+        following = self.points[newest].clone()
+        for i, a in enumerate(_weights(self.gram[: self.size, : self.size], ridge, newest)):
+            following.add_(self.residuals[i], alpha=a * mixing)
+            if i != newest:
+                following.add_(self.points[i] - self.points[newest], alpha=a)
+        return following
+
+
+def _weights(gram: Tensor, ridge: float, newest: int) -> list[float]:
+    """Minimise ``a^T H a + ridge h |a|^2`` over sum(a) = 1; the newest point alone if that is singular."""
+    size, scale = len(gram), float(gram.diagonal().mean())
+    if scale > 0:
+        bordered = torch.ones((size + 1, size + 1), dtype=torch.float64)
+        bordered[:size, :size] = gram / scale + ridge * torch.eye(size, dtype=torch.float64)
+        bordered[size, size] = 0
+        right = torch.zeros(size + 1, dtype=torch.float64)
+        right[size] = 1
+        solution, failed = torch.linalg.solve_ex(bordered, right)
+        if not int(failed) and bool(torch.isfinite(solution).all()):
+            return [float(a) for a in solution[:size]]
+    return [float(i == newest) for i in range(size)]
+
+
+def _inner(rows: Tensor, r: Tensor) -> Tensor:
+    """Products of `rows` (m, n) with `r` (n,), formed and summed in float64 piece by piece: (m,)."""
+    total = torch.zeros(len(rows), dtype=torch.float64, device=r.device)
+    for start in range(0, r.numel(), CHUNK):
+        piece = slice(start, start + CHUNK)
+        total += (rows[:, piece].double() * r[piece].double()).sum(1)
+    return total.cpu()
+
+
+def _check(
+    field: Tensor,
+    gamma: float,
+    iterations: int,
+    tolerance: float,
+    memory: int,
+    mixing: float,
+    ridge: float,
+    growth: float,
+) -> None:
+    """Refuse settings without meaning."""
+    laws = {
+        "the start must be finite": bool(torch.isfinite(field).all()),
+        "gamma must be finite and above 0": math.isfinite(gamma) and gamma > 0,
+        "iterations must be at least 1": iterations >= 1,
+        "tolerance must not be negative": tolerance >= 0,
+        "memory must be at least 1": memory >= 1,
+        "mixing must lie in (0, 1]": 0 < mixing <= 1,
+        "ridge must be finite and not negative": math.isfinite(ridge) and ridge >= 0,
+        "growth must be at least 1": growth >= 1,
+    }
+    broken = [law for law, holds in laws.items() if not holds]
+    if broken:
+        raise ValueError("; ".join(broken))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 Operator = Callable[[Tensor, float], tuple[Tensor, float]]
-"""Given (field, gamma): T(field), of the same shape, and the energy AT `field`. Must not change its argument."""
+"""(field, gamma) to T(field), of the same shape, and the energy AT `field`; leaves its argument unchanged."""
 
 
 class Status(enum.Enum):
@@ -81,4 +81,5 @@ def relative_change(field: Tensor, following: Tensor) -> Tensor:
 
 def norm(x: Tensor) -> Tensor:
     """Euclidean length of each element of the batch, summed in float64: (B, ...) to (B,), the unit of `x`."""
-    return torch.linalg.vector_norm(x.flatten(1), dim=1, dtype=torch.float64)
+    length: Tensor = torch.linalg.vector_norm(x.flatten(1), dim=1, dtype=torch.float64)
+    return length

@@ -1,0 +1,84 @@
+"""``pirate apply``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import typer
+
+from pirate.errors import OutputError, UsageError, printable, reject
+from pirate.grid import Grid
+from pirate.io import nifti
+from pirate.io.points import Space, read_points, write_points
+from pirate.io.transforms import DONE, read_transform
+from pirate.registration.apply import Interpolation, apply, apply_points
+from pirate.transform import Displacement, Transform
+
+
+def run(
+    transform: Path, source: Path, out: Path, labels: bool, vote: bool, inverse: bool, reference: Path | None,
+    space: str, force: bool,
+) -> None:  # fmt: skip
+    """Read the transform in the direction asked for, move the image, labels or points, write the result."""
+    refuse_overwrite(out, force)
+    if vote and not labels:
+        raise UsageError("--vote is for label maps; add --labels.")
+    if source.suffix.lower() == ".csv":
+        _points(transform, source, out, inverse, reference, space)
+    else:
+        _image(transform, source, out, labels, vote, inverse, reference)
+    typer.echo(printable(out))
+
+
+def refuse_overwrite(out: Path, force: bool) -> None:
+    """An existing file is replaced only on request."""
+    if out.exists() and not force:
+        raise OutputError(f"{printable(out)}: exists already; expected a new name. Add --force to replace it.")
+
+
+def _image(
+    transform: Path, source: Path, out: Path, labels: bool, vote: bool, inverse: bool, reference: Path | None
+) -> None:
+    image = nifti.read_labels(source) if labels else nifti.read_image(source)
+    route = read_transform(transform, inverse)
+    grid = nifti.read_image(reference).grid if reference is not None else own_grid(transform, route, inverse)
+    how: Interpolation = "vote" if vote else "nearest" if labels else "linear"
+    moved = apply(image, route, grid, how)
+    nifti.write_image(out, moved.data, moved.grid, description="pirate apply")
+
+
+def _points(transform: Path, source: Path, out: Path, inverse: bool, reference: Path | None, space: str) -> None:
+    """Points move with their image, so they take the opposite direction of the map that images are read through."""
+    if space not in get_args(Space):
+        raise UsageError(f"--space {space}: expected one of {', '.join(get_args(Space))}.")
+    chosen: Space = space  # type: ignore[assignment]
+    grid = nifti.read_image(reference).grid if reference is not None else None
+    table = read_points(source, chosen, grid)
+    route = read_transform(transform, inverse=not inverse)
+    write_points(out, table.at(apply_points(table.world, route)), chosen, grid)
+
+
+def own_grid(path: Path, transform: Transform, inverse: bool) -> Grid:
+    """The grid the result belongs on: fixed, or moving for the inverse of a registration's folder."""
+    if path.is_dir():
+        return recorded_grid(path, "moving" if inverse else "fixed")
+    first = transform.parts[0] if transform.parts else None
+    if not inverse and isinstance(first, Displacement):
+        return first.grid
+    raise UsageError("the transform does not say which grid the result gets; give an image on it with --reference.")
+
+
+def recorded_grid(folder: Path, side: str) -> Grid:
+    """The grid of the `side` image ("fixed" or "moving") as ``run.json`` of a registration records it."""
+    path = folder / DONE
+    try:
+        record: Any = json.loads(path.read_text(encoding="utf-8"))[side]["grid"]
+        return Grid(tuple(record["shape"]), np.array(record["affine"], dtype=np.float64))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise reject(
+            path, f"does not record the {side} image's grid", "a file written by `pirate register`",
+            "Give an image on that grid with --reference.",
+        ) from error  # fmt: skip

@@ -1,0 +1,389 @@
+// Global correlation of fixed f and warped w(x) = moving(x + U(x)), U the field at the resolution of the images:
+//     g = 1 - rho,   rho = sum q (f - mf)(w - mw) / sqrt(sum q (f - mf)^2  sum q (w - mw)^2),   q: weights or 1,
+//     dg/dw = q (a f + b w + c),  a = -1 / (Q sf sw),  b = rho / (Q sw^2),  c = -a mf - b mw,   Q = sum q,
+// mf, mw means and sf, sw standard deviations. a, b, c are known only after the sums, but dg/dw is affine in f
+// and w: so one sweep adds up the sums and the adjoints of three fields,
+//     G_f = A^T [q (f - pf) grad],   G_w = A^T [q (w - pw) grad],   G_1 = A^T [q grad],
+// grad the derivative of the interpolant, A the change of resolution, pf and pw pivots against cancellation; and
+//     dg/dfield = a G_f + b G_w + (c + a pf + b pw) G_1.
+//
+// Along k the sweep goes cell by cell of the coarse grid: V consecutive cells, then for slot 0, 1, ... the fine
+// voxels that lie in them. So interpolating the field and its adjoint read and write consecutive memory.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "background.hpp"
+#include "kernels.hpp"
+#include "resample.hpp"
+
+namespace pirate::PIRATE_VARIANT {
+namespace {
+
+typedef double vd __attribute__((vector_size(V * 8)));
+
+PIRATE_INLINE vd wide(vf v) { return __builtin_convertvector(v, vd); }
+
+double total(vd v) {
+  double t = 0;
+  for (int l = 0; l < V; ++l) t += v[l];
+  return t;
+}
+
+struct Sums {
+  double q = 0, f = 0, ff = 0, w = 0, ww = 0, fw = 0;
+  void operator+=(const Sums& o) {
+    q += o.q, f += o.f, ff += o.ff, w += o.w, ww += o.ww, fw += o.fw;
+  }
+};
+
+// Sums of q, q f, q f^2 over the image, by planes.
+Sums fixed_sums(const Shape& s, const float* fixed, const float* weight) {
+  std::vector<Sums> parts(s.i);
+  parallel(s.i, [&](int i) {
+    vd q = {}, f = {}, ff = {};
+    const std::size_t start = i * s.plane();
+    const int n = s.plane();
+    for (int k = 0; k < n; k += V) {
+      const int count = n - k < V ? n - k : V;
+      const vd x = wide(load_first(fixed + start + k, count));
+      const vd y = weight ? x * wide(load_first(weight + start + k, count)) : x;
+      if (weight) q += wide(load_first(weight + start + k, count));
+      f += y;
+      ff += y * x;
+    }
+    parts[i].q = weight ? total(q) : n;
+    parts[i].f = total(f);
+    parts[i].ff = total(ff);
+  });
+  Sums sums;
+  for (const Sums& p : parts) sums += p;
+  return sums;
+}
+
+struct Result {
+  double value;
+  float a, b, c;  // dg/dw = q (a (f - pf) + b (w - pw) + c)
+};
+
+Result finish(const Sums& s, double pf, double pw) {
+  const double mf = s.f / s.q, mw = s.w / s.q;
+  const double vf = s.ff / s.q - mf * mf, vw = s.ww / s.q - mw * mw, cov = s.fw / s.q - mf * mw;
+  const double tiny = 1e-12;  // a variance below this part of the square is rounding
+  if (!(vf > tiny * s.ff / s.q) || !(vw > tiny * s.ww / s.q)) return {1.0, 0.f, 0.f, 0.f};
+  const double rho = cov / std::sqrt(vf * vw), a = -1 / (s.q * std::sqrt(vf * vw)), b = rho / (s.q * vw);
+  return {1 - rho, float(a), float(b), float(a * (pf - mf) + b * (pw - mw))};
+}
+
+// Slots along k: the fine voxels whose lower coarse voxel is m, for m = 0..cells-1.
+struct Slots {
+  int cells, count, pitch;
+  std::vector<std::int32_t> at;                 // [slot][cell]: fine voxel, any one where there is none
+  std::vector<float> position, lower, upper, weight;  // [slot][cell]; no weight and far away where there is none
+  std::vector<char> any;                        // [slot][cell / V]: whether one of these cells has the slot
+  explicit Slots(const Line& line) {
+    cells = std::max(line.source - 1, 1);
+    pitch = (cells + V - 1) / V * V;
+    std::vector<int> used(cells, 0);
+    for (int t = 0; t < line.target; ++t) ++used[line.lower[t]];
+    count = *std::max_element(used.begin(), used.end());
+    at.assign(count * pitch, 0);
+    position.assign(count * pitch, -1e9f);
+    lower.assign(count * pitch, 0.f);
+    upper = lower;
+    weight = lower;
+    any.assign(count * pitch / V, 0);
+    std::fill(used.begin(), used.end(), 0);
+    for (int t = 0; t < line.target; ++t) {
+      const int m = line.lower[t], x = used[m]++ * pitch + m;
+      at[x] = t;
+      position[x] = t;
+      lower[x] = 1.f - line.weight[t];
+      upper[x] = weight[x] = line.weight[t];
+      any[x / V] = 1;
+    }
+  }
+};
+
+PIRATE_INLINE vf pick(const float* row, const std::int32_t* at) {
+  vf v;
+  for (int l = 0; l < V; ++l) v[l] = row[at[l]];
+  return v;
+}
+
+// Everything that the sweep reads; D axes, K = 3 D sums per coarse voxel.
+template <int D, bool Weighted>
+struct Sweep {
+  static constexpr int K = 3 * D;
+  const Shape &s, &t;  // images, field
+  const float *fixed, *moving, *field, *weight;
+  const Line &li, &lj;
+  const Slots& slots;
+  const Background& background;
+  float pf, pw, change[D];
+  float* sums;  // [i][j][K][k] at the coarse resolution
+
+  std::size_t row_size() const { return std::size_t(K) * t.k; }
+  std::size_t plane_size() const { return t.j * row_size(); }
+
+  // Cells first..last-1 of the coarse axis i. Plane `last` is shared with the next chunk: it goes to `edge`.
+  Sums chunk(int first, int last, float* edge) const {
+    const int wide_k = slots.pitch + V;
+    const std::size_t lines = std::size_t(2) * K * wide_k;  // lower and upper parts of K rows
+    const std::size_t plane = std::size_t(D) * t.j * t.k;
+    float* memory = static_cast<float*>(scratch(sizeof(float) * (2 * lines + plane + D * wide_k + row_size())));
+    float *acc[2] = {memory, memory + lines}, *flat = memory + 2 * lines, *row = flat + plane, *out = row + D * wide_k;
+    Sums total_sums;
+    std::fill(sums + first * plane_size(), sums + (first + 1) * plane_size(), 0.f);
+    std::fill(row, row + D * wide_k, 0.f);
+    int i = 0;
+    while (i < s.i && li.lower[i] < first) ++i;
+    for (int cell = first; cell < last; ++cell) {
+      float* below = sums + cell * plane_size();
+      float* above = cell + 1 < last ? below + plane_size() : edge;
+      std::fill(above, above + plane_size(), 0.f);
+      for (; i < s.i && li.lower[i] == cell; ++i) {
+        flatten(i, flat);
+        total_sums += sweep_plane(i, flat, acc, row, out, below, above, wide_k);
+      }
+    }
+    return total_sums;
+  }
+
+ private:
+  // The field between two coarse planes, in voxels of the images.
+  void flatten(int i, float* flat) const {
+    const vf w = set(li.weight[i]);
+    const int n = t.plane();
+    for (int c = 0; c < D; ++c) {
+      const float* a = field + c * t.size() + li.lower[i] * t.plane();
+      const float* b = li.lower[i] + 1 < t.i ? a + n : a;
+      for (int k = 0; k < n; k += V) {
+        const int count = n - k < V ? n - k : V;
+        const vf x = load_first(a + k, count), y = load_first(b + k, count);
+        store_first(flat + std::size_t(c) * n + k, set(change[c]) * (x + w * (y - x)), count);
+      }
+    }
+  }
+
+  Sums sweep_plane(int i, const float* flat, float** acc, float* row, float* out, float* below, float* above,
+                   int wide_k) const {
+    const std::size_t lines = std::size_t(2) * K * wide_k;
+    vd w = {}, ww = {}, fw = {};
+    bool touched[2] = {false, false};
+    int cell = 0;
+    auto flush = [&] {  // coarse row `cell` of this plane is complete
+      if (touched[0]) spread(acc[0], out, below + cell * row_size(), above + cell * row_size(), li.weight[i], wide_k);
+      if (touched[0]) std::fill(acc[0], acc[0] + lines, 0.f);
+      std::swap(acc[0], acc[1]);
+      touched[0] = touched[1];
+      touched[1] = false;
+      ++cell;
+    };
+    std::fill(acc[0], acc[0] + lines, 0.f);
+    std::fill(acc[1], acc[1] + lines, 0.f);
+    for (int j = 0; j < s.j; ++j) {
+      while (cell < lj.lower[j]) flush();
+      for (int c = 0; c < D; ++c) {
+        const float* a = flat + (std::size_t(c) * t.j + lj.lower[j]) * t.k;
+        const float* b = lj.lower[j] + 1 < t.j ? a + t.k : a;
+        for (int k = 0; k < t.k; k += V) {
+          const int count = t.k - k < V ? t.k - k : V;
+          const vf x = load_first(a + k, count), y = load_first(b + k, count);
+          store_first(row + c * wide_k + k, x + set(lj.weight[j]) * (y - x), count);
+        }
+        if (t.k == 1) row[c * wide_k + 1] = row[c * wide_k];
+      }
+      if (sweep_row(i, j, row, acc, wide_k, w, ww, fw)) touched[0] = touched[1] = true;
+    }
+    while (cell < t.j) flush();
+    Sums r;
+    r.w = total(w), r.ww = total(ww), r.fw = total(fw);
+    return r;
+  }
+
+  // One row of the images: samples, sums, and the K products spread over the coarse rows before and after it.
+  bool sweep_row(int i, int j, const float* row, float** acc, int wide_k, vd& w, vd& ww, vd& fw) const {
+    const vf u0 = set(1.f - lj.weight[j]), u1 = set(lj.weight[j]);
+    const std::size_t start = (std::size_t(i) * s.j + j) * s.k;
+    bool touched = false;
+    for (int m = 0; m < slots.cells; m += V) {
+      vf low[K], high[K];
+      bool found = false;
+      for (int slot = 0; slot < slots.count; ++slot) {
+        const int x = slot * slots.pitch + m;
+        if (!slots.any[x / V]) continue;
+        const vf wk = load(&slots.weight[x]);
+        vf p[D], g[D];
+        for (int c = 0; c < D; ++c) {
+          const vf a = load(row + c * wide_k + m), b = load(row + c * wide_k + m + 1);
+          p[c] = a + wk * (b - a);
+        }
+        p[0] += float(i);
+        if constexpr (D == 3) p[1] += float(j);
+        p[D - 1] += load(&slots.position[x]);
+        Cell<D> cell;
+        locate<D, false>(s, p, cell);
+        if (background.empty<D>(cell)) continue;
+        if (!found)
+          for (int r = 0; r < K; ++r) low[r] = high[r] = vf{};
+        found = true;
+        const vf v = interpolate<D>(s, moving, cell, g);
+        const vf f = pick(fixed + start, &slots.at[x]);
+        vd dv = wide(v);
+        const vd df = wide(f);
+        if constexpr (Weighted) {
+          const vf q = pick(weight + start, &slots.at[x]);
+          for (int c = 0; c < D; ++c) g[c] *= q;
+          const vd qv = dv * wide(q);
+          w += qv, ww += qv * dv, fw += qv * df;
+        } else {
+          w += dv, ww += dv * dv, fw += dv * df;
+        }
+        const vf below = load(&slots.lower[x]), above = load(&slots.upper[x]);
+        const vf fp = f - pf, vp = v - pw;
+        for (int c = 0; c < D; ++c) {
+          const vf gl = g[c] * below, gu = g[c] * above;
+          low[c] += fp * gl, high[c] += fp * gu;
+          low[D + c] += vp * gl, high[D + c] += vp * gu;
+          low[2 * D + c] += gl, high[2 * D + c] += gu;
+        }
+      }
+      if (!found) continue;
+      touched = true;
+      for (int r = 0; r < K; ++r) {
+        float *l0 = acc[0] + r * wide_k + m, *l1 = acc[1] + r * wide_k + m;
+        float *h0 = l0 + K * wide_k, *h1 = l1 + K * wide_k;
+        store(l0, load(l0) + u0 * low[r]);
+        store(h0, load(h0) + u0 * high[r]);
+        store(l1, load(l1) + u1 * low[r]);
+        store(h1, load(h1) + u1 * high[r]);
+      }
+    }
+    return touched;
+  }
+
+  // Adds a complete coarse row of a fine plane to the coarse planes before and after it.
+  void spread(const float* acc, float* out, float* below, float* above, float weight_i, int wide_k) const {
+    for (int r = 0; r < K; ++r) {  // out[m] = lower part[m] + upper part[m - 1]
+      const float *low = acc + r * wide_k, *high = acc + (K + r) * wide_k;
+      float* o = out + r * t.k;
+      for (int m = 0; m < t.k; ++m) o[m] = m < slots.cells ? low[m] : 0.f;
+      for (int m = 1; m < t.k; ++m) o[m] += high[m - 1];
+    }
+    const int n = row_size();
+    for (int k = 0; k < n; k += V) {
+      const int count = n - k < V ? n - k : V;
+      const vf x = load_first(out + k, count);
+      store_first(below + k, load_first(below + k, count) + set(1.f - weight_i) * x, count);
+      store_first(above + k, load_first(above + k, count) + set(weight_i) * x, count);
+    }
+  }
+};
+
+template <int D, bool Weighted>
+double coarse(const Shape& s, const Shape& t, const float* fixed, const float* moving, const float* field,
+              const float* weight, float* gradient) {
+  const Line li(t.i, s.i), lj(t.j, s.j), lk(t.k, s.k);
+  const Slots slots(lk);
+  const Background background(s, moving);
+  Sums sums = fixed_sums(s, fixed, weight);
+  const double pf = sums.q > 0 ? sums.f / sums.q : 0, pw = background.total / s.size();
+  Sweep<D, Weighted> sweep{s, t, fixed, moving, field, weight, li, lj, slots, background, float(pf), float(pw), {}, nullptr};
+  for (int c = 0; c < D; ++c) sweep.change[c] = unit_change(t, s, c);
+  const int cells = std::max(t.i - 1, 1), chunks = std::min(cells, 16);
+  const std::size_t plane = sweep.plane_size();
+  sweep.sums = static_cast<float*>(scratch(sizeof(float) * plane * (std::max(t.i, 2) + chunks), 1));
+  float* edges = sweep.sums + plane * std::max(t.i, 2);
+  std::vector<Sums> parts(chunks);
+  auto start = [&](int c) { return int(std::int64_t(cells) * c / chunks); };
+  parallel(chunks, [&](int c) { parts[c] = sweep.chunk(start(c), start(c + 1), edges + c * plane); });
+  for (const Sums& p : parts) sums += p;
+  const Result r = finish(sums, float(pf), float(pw));
+  std::vector<int> edge(t.i + 1, -1);
+  for (int c = 0; c < chunks; ++c) edge[start(c + 1)] = c;
+  parallel(t.i, [&](int i) {
+    const bool last = t.i > 1 && i == t.i - 1;  // belongs to the last chunk's edge alone
+    for (int j = 0; j < t.j; ++j) {
+      const float* own = last ? nullptr : sweep.sums + i * plane + j * sweep.row_size();
+      const float* more = edge[i] >= 0 ? edges + edge[i] * plane + j * sweep.row_size() : nullptr;
+      for (int c = 0; c < D; ++c) {
+        float* out = gradient + c * t.size() + i * t.plane() + std::size_t(j) * t.k;
+        const vf a = set(r.a * sweep.change[c]), b = set(r.b * sweep.change[c]), e = set(r.c * sweep.change[c]);
+        for (int k = 0; k < t.k; k += V) {
+          const int count = t.k - k < V ? t.k - k : V;
+          vf v[3] = {};
+          for (int m = 0; m < 3; ++m) {
+            if (own) v[m] += load_first(own + (m * D + c) * t.k + k, count);
+            if (more) v[m] += load_first(more + (m * D + c) * t.k + k, count);
+          }
+          store_first(out + k, a * v[0] + b * v[1] + e * v[2], count);
+        }
+      }
+    }
+  });
+  return r.value;
+}
+
+// Field and images on one grid: keep w and grad, multiply when the sums are known.
+template <int D>
+double same_grid(const Shape& s, const float* fixed, const float* moving, const float* field, const float* weight,
+                 float* gradient) {
+  const Background background(s, moving);
+  Sums sums = fixed_sums(s, fixed, weight);
+  const double pf = sums.q > 0 ? float(sums.f / sums.q) : 0, pw = float(background.total / s.size());
+  float* warped = static_cast<float*>(scratch(sizeof(float) * s.size(), 1));
+  std::vector<Sums> parts(s.i);
+  const std::size_t n = s.size();
+  parallel(s.i, [&](int i) {
+    vd w = {}, ww = {}, fw = {};
+    for (int j = 0; j < s.j; ++j)
+      for (int k = 0; k < s.k; k += V) {
+        const int count = s.k - k < V ? s.k - k : V;
+        const std::size_t x = (std::size_t(i) * s.j + j) * s.k + k;
+        vf p[D], g[D] = {}, v = {};
+        Cell<D> cell;
+        positions<D>(s, field, i, j, k, count, p);
+        locate<D, false>(s, p, cell);
+        if (!background.empty<D>(cell)) {
+          v = keep_first(interpolate<D>(s, moving, cell, g), count);
+          const vd dv = wide(v), qv = weight ? dv * wide(load_first(weight + x, count)) : dv;
+          w += qv, ww += qv * dv, fw += qv * wide(load_first(fixed + x, count));
+        }
+        store_first(warped + x, v, count);
+        for (int c = 0; c < D; ++c) store_first(gradient + c * n + x, g[c], count);
+      }
+    parts[i].w = total(w), parts[i].ww = total(ww), parts[i].fw = total(fw);
+  });
+  for (const Sums& p : parts) sums += p;
+  const Result r = finish(sums, pf, pw);
+  parallel(s.i, [&](int i) {
+    const std::size_t start = i * s.plane();
+    const int plane = s.plane();
+    for (int k = 0; k < plane; k += V) {
+      const int count = plane - k < V ? plane - k : V;
+      const std::size_t x = start + k;
+      vf slope_w = set(r.a) * (load_first(fixed + x, count) - float(pf)) + set(r.b) * (load_first(warped + x, count) - float(pw)) + r.c;
+      if (weight) slope_w *= load_first(weight + x, count);
+      for (int c = 0; c < D; ++c) store_first(gradient + c * n + x, slope_w * load_first(gradient + c * n + x, count), count);
+    }
+  });
+  return r.value;
+}
+
+}  // namespace
+
+// `grid` is the grid of the field and the gradient; along each axis it has at most the voxels of the images.
+double global_correlation(const Shape& s, const Shape& grid, const float* fixed, const float* moving,
+                          const float* field, const float* weight, float* gradient) {
+  if (grid.i == s.i && grid.j == s.j && grid.k == s.k)
+    return s.d == 3 ? same_grid<3>(s, fixed, moving, field, weight, gradient)
+                    : same_grid<2>(s, fixed, moving, field, weight, gradient);
+  if (s.d == 3)
+    return weight ? coarse<3, true>(s, grid, fixed, moving, field, weight, gradient)
+                  : coarse<3, false>(s, grid, fixed, moving, field, weight, gradient);
+  return weight ? coarse<2, true>(s, grid, fixed, moving, field, weight, gradient)
+                : coarse<2, false>(s, grid, fixed, moving, field, weight, gradient);
+}
+
+}  // namespace pirate::PIRATE_VARIANT

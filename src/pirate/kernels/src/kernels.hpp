@@ -1,0 +1,24 @@
+// Declarations of the kernels of one variant; what they compute is in their own files.
+#pragma once
+
+#include "table.hpp"
+
+namespace pirate::PIRATE_VARIANT {
+
+void warp(const Shape&, int, const float*, const float*, bool, bool, float*);
+void warp_with_gradient(const Shape&, const float*, const float*, float*, float*);
+double global_correlation(const Shape&, const Shape&, const float*, const float*, const float*, const float*,
+                          float*);
+double local_correlation(const Shape&, const float*, const float*, const float*, int, bool, float, float*);
+double local_correlation_force(const Shape&, const float*, const float*, const float*, int, bool, float, bool,
+                               float*);
+void correlate(const Shape&, int, const float*, const float*, int, const float*, int, const float*, int,
+               float*);
+void compose_small(const Shape&, const float*, const float*, float*);
+void determinant(const Shape&, const float*, bool, float*);
+void folds(const Shape&, const float*, std::int64_t*, std::int64_t*, double*);
+void resize_field(const Shape&, const Shape&, const float*, float*);
+void resize_field_adjoint(const Shape&, const Shape&, const float*, float*);
+double smoothness_gradient(const Shape&, const float*, float*);
+
+}  // namespace pirate::PIRATE_VARIANT

@@ -1,0 +1,126 @@
+// Python's view of the kernels: addresses of dense float32 memory, which pirate/kernels/__init__.py has checked.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "pool.hpp"
+#include "table.hpp"
+
+namespace nb = nanobind;
+
+namespace {
+
+using pirate::Shape;
+using pirate::Table;
+using Address = std::uintptr_t;
+using Sizes = std::vector<int>;
+
+#ifdef PIRATE_X86
+bool runs(const std::string& name) {
+  __builtin_cpu_init();
+  if (name == "baseline") return true;
+  if (name == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return name == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && runs("avx2");
+}
+const Table* const tables[] = {&pirate::avx512::table, &pirate::avx2::table, &pirate::baseline::table};
+#else
+bool runs(const std::string& name) { return name == "baseline"; }
+const Table* const tables[] = {&pirate::baseline::table};
+#endif
+
+// The named variant, or the fastest that this machine runs.
+const Table* choose(const std::string& name) {
+  for (const Table* t : tables)
+    if ((name.empty() || name == t->name) && runs(t->name)) return t;
+  throw std::invalid_argument("no kernels called '" + name + "' that run on this machine");
+}
+const Table* kernels = nullptr;
+
+const float* in(Address a) { return reinterpret_cast<const float*>(a); }
+float* out(Address a) { return reinterpret_cast<float*>(a); }
+
+Shape shape(const Sizes& n) {
+  const bool sound = (n.size() == 2 || n.size() == 3) && n.back() >= 2;
+  double size = 1;
+  for (int m : n) size *= m >= 1 ? m : 0;
+  if (!sound || size < 1 || size >= 2147483648.0) throw std::invalid_argument("unsupported shape");
+  return n.size() == 3 ? Shape{n[0], n[1], n[2], 3} : Shape{n[0], 1, n[1], 2};
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, m) {
+  const char* wanted = std::getenv("PIRATE_SIMD");
+  kernels = choose(wanted && runs(wanted) ? wanted : "");
+  const auto free = nb::call_guard<nb::gil_scoped_release>();
+
+  m.def("threads", &pirate::threads);
+  m.def("set_threads", &pirate::set_threads);
+  m.def("variant", [] { return std::string(kernels->name); });
+  m.def("select", [](const std::string& name) { kernels = choose(name); });
+  m.def("variants", [] {
+    std::vector<std::string> names;
+    for (const Table* t : tables)
+      if (runs(t->name)) names.emplace_back(t->name);
+    return names;
+  });
+
+  m.def("warp", [](const Sizes& n, int channels, Address image, Address field, bool border, bool add, Address to) {
+    kernels->warp(shape(n), channels, in(image), in(field), border, add, out(to));
+  }, free);
+  m.def("warp_with_gradient", [](const Sizes& n, Address image, Address field, Address warped, Address gradient) {
+    kernels->warp_with_gradient(shape(n), in(image), in(field), out(warped), out(gradient));
+  }, free);
+  m.def("global_correlation", [](const Sizes& n, const Sizes& grid, Address fixed, Address moving, Address field,
+                                 Address weight, Address gradient) {
+    return kernels->global_correlation(shape(n), shape(grid), in(fixed), in(moving), in(field), in(weight),
+                                       out(gradient));
+  }, free);
+  m.def("local_correlation", [](const Sizes& n, Address fixed, Address warped, Address weight, int radius,
+                                bool squared, float epsilon, Address gradient) {
+    if (radius < 1 || radius > 64) throw std::invalid_argument("unsupported radius");
+    return kernels->local_correlation(shape(n), in(fixed), in(warped), in(weight), radius, squared, epsilon,
+                                      out(gradient));
+  }, free);
+  m.def("local_correlation_force", [](const Sizes& n, Address fixed, Address moving, Address field, int radius,
+                                      bool squared, float epsilon, bool compositional, Address force) {
+    if (radius < 1 || radius > 64) throw std::invalid_argument("unsupported radius");
+    return kernels->local_correlation_force(shape(n), in(fixed), in(moving), in(field), radius, squared, epsilon,
+                                            compositional, out(force));
+  }, free);
+  m.def("correlate", [](const Sizes& n, int channels, Address x, const std::vector<std::vector<float>>& taps,
+                        Address to) {
+    const Shape s = shape(n);
+    if (taps.size() != n.size()) throw std::invalid_argument("one list of taps for each axis");
+    const std::vector<float> none, &i = taps[0], &j = s.d == 3 ? taps[1] : none, &k = taps[s.d - 1];
+    kernels->correlate(s, channels, in(x), i.data(), i.size(), j.data(), j.size(), k.data(), k.size(), out(to));
+  }, free);
+  m.def("compose_small", [](const Sizes& n, Address field, Address update, Address to) {
+    kernels->compose_small(shape(n), in(field), in(update), out(to));
+  }, free);
+  m.def("determinant", [](const Sizes& n, Address field, bool forward, Address to) {
+    kernels->determinant(shape(n), in(field), forward, out(to));
+  }, free);
+  m.def("folds", [](const Sizes& n, Address field) {
+    std::int64_t central, forward;
+    double least;
+    kernels->folds(shape(n), in(field), &central, &forward, &least);
+    return std::make_tuple(central, forward, least);
+  }, free);
+  m.def("resize_field", [](const Sizes& from, const Sizes& to, Address field, Address target) {
+    kernels->resize_field(shape(from), shape(to), in(field), out(target));
+  }, free);
+  m.def("resize_field_adjoint", [](const Sizes& from, const Sizes& to, Address force, Address target) {
+    kernels->resize_field_adjoint(shape(from), shape(to), in(force), out(target));
+  }, free);
+  m.def("smoothness_gradient", [](const Sizes& n, Address field, Address gradient) {
+    return kernels->smoothness_gradient(shape(n), in(field), out(gradient));
+  }, free);
+}

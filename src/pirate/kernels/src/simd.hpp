@@ -1,0 +1,169 @@
+// Vectors of V floats for the instruction set that this copy of the sources is compiled for.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "pool.hpp"
+
+namespace pirate::PIRATE_VARIANT {
+
+#if defined(__AVX512F__)
+constexpr int V = 16;
+#elif defined(__AVX2__)
+constexpr int V = 8;
+#else
+constexpr int V = 4;
+#endif
+
+typedef float vf __attribute__((vector_size(V * 4)));
+typedef std::int32_t vi __attribute__((vector_size(V * 4)));
+
+#define PIRATE_INLINE inline __attribute__((always_inline))
+
+PIRATE_INLINE vf load(const float* p) {
+  vf v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+PIRATE_INLINE vi load(const std::int32_t* p) {
+  vi v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+PIRATE_INLINE void store(float* p, vf v) { __builtin_memcpy(p, &v, sizeof v); }
+
+PIRATE_INLINE vf set(float x) {
+  vf v;
+  for (int l = 0; l < V; ++l) v[l] = x;
+  return v;
+}
+
+PIRATE_INLINE vf lanes() {  // 0, 1, 2, ...
+  vf v;
+  for (int l = 0; l < V; ++l) v[l] = l;
+  return v;
+}
+PIRATE_INLINE vi lanes_int() {
+  vi v;
+  for (int l = 0; l < V; ++l) v[l] = l;
+  return v;
+}
+
+// The larger, the smaller; b where a is not a number.
+PIRATE_INLINE vf vmax(vf a, vf b) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return a > b ? a : b;
+#endif
+}
+PIRATE_INLINE vf vmin(vf a, vf b) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+  return a < b ? a : b;
+#endif
+}
+PIRATE_INLINE vf vabs(vf a) { return (vf)((vi)a & 0x7fffffff); }
+
+PIRATE_INLINE vf vsqrt(vf a) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_sqrt_ps((__m512)a);
+#elif defined(__AVX2__)
+  return (vf)_mm256_sqrt_ps((__m256)a);
+#else
+  for (int l = 0; l < V; ++l) a[l] = __builtin_sqrtf(a[l]);
+  return a;
+#endif
+}
+
+PIRATE_INLINE vi truncate(vf a) { return __builtin_convertvector(a, vi); }
+PIRATE_INLINE vf to_float(vi a) { return __builtin_convertvector(a, vf); }
+
+// The first n floats of p, 0 in the other lanes; touches no memory after them.
+PIRATE_INLINE vf load_first(const float* p, int n) {
+  if (n >= V) return load(p);
+#if defined(__AVX512F__)
+  return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+#elif defined(__AVX2__)
+  return (vf)_mm256_maskload_ps(p, (__m256i)(lanes_int() < n));
+#else
+  vf v = {};
+  for (int l = 0; l < n; ++l) v[l] = p[l];
+  return v;
+#endif
+}
+
+// Writes the first n lanes only.
+PIRATE_INLINE void store_first(float* p, vf v, int n) {
+  if (n >= V) return store(p, v);
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#elif defined(__AVX2__)
+  _mm256_maskstore_ps(p, (__m256i)(lanes_int() < n), (__m256)v);
+#else
+  for (int l = 0; l < n; ++l) p[l] = v[l];
+#endif
+}
+
+// The first n lanes of v, 0 in the others.
+PIRATE_INLINE vf keep_first(vf v, int n) { return (vf)((vi)v & (lanes_int() < n)); }
+
+// Sum of the lanes, in double precision and fixed order.
+PIRATE_INLINE double sum(vf v) {
+  double total = 0;
+  for (int l = 0; l < V; ++l) total += v[l];
+  return total;
+}
+
+#if defined(__AVX2__)
+// a[l], b[l] = p[at[l]], p[at[l] + 1] for 8 lanes, by eight loads of 64 bits.
+PIRATE_INLINE void pairs8(const float* p, const std::int32_t* at, __m256& a, __m256& b) {
+  auto two = [&](int l, int m) {
+    __m128 v = _mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(p + at[l])));
+    return _mm_loadh_pi(v, reinterpret_cast<const __m64*>(p + at[m]));
+  };
+  __m256 x = _mm256_insertf128_ps(_mm256_castps128_ps256(two(0, 1)), two(4, 5), 1);
+  __m256 y = _mm256_insertf128_ps(_mm256_castps128_ps256(two(2, 3)), two(6, 7), 1);
+  a = _mm256_shuffle_ps(x, y, 0x88);
+  b = _mm256_shuffle_ps(x, y, 0xdd);
+}
+#endif
+
+// a[l], b[l] = p[at[l]], p[at[l] + 1].
+PIRATE_INLINE void pairs(const float* p, const std::int32_t* at, vf& a, vf& b) {
+#if defined(__AVX512F__)
+  __m256 a0, a1, b0, b1;
+  pairs8(p, at, a0, b0);
+  pairs8(p, at + 8, a1, b1);
+  a = (vf)_mm512_insertf32x8(_mm512_castps256_ps512(a0), a1, 1);
+  b = (vf)_mm512_insertf32x8(_mm512_castps256_ps512(b0), b1, 1);
+#elif defined(__AVX2__)
+  __m256 x, y;
+  pairs8(p, at, x, y);
+  a = (vf)x;
+  b = (vf)y;
+#else
+  for (int l = 0; l < V; ++l) {
+    a[l] = p[at[l]];
+    b[l] = p[at[l] + 1];
+  }
+#endif
+}
+
+// Runs body(task) for every task, see pool.hpp.
+template <class Body>
+inline void parallel(int tasks, Body body) {
+  run(tasks, [](void* context, int task) { (*static_cast<Body*>(context))(task); }, &body);
+}
+
+}  // namespace pirate::PIRATE_VARIANT

@@ -1,0 +1,14 @@
+#include "kernels.hpp"
+
+#define PIRATE_TEXT(name) #name
+#define PIRATE_NAME(name) PIRATE_TEXT(name)
+
+namespace pirate::PIRATE_VARIANT {
+
+extern const Table table = {
+    PIRATE_NAME(PIRATE_VARIANT), warp,          warp_with_gradient,   global_correlation, local_correlation,
+    local_correlation_force,     correlate,     compose_small,        determinant,        folds,
+    resize_field,                resize_field_adjoint, smoothness_gradient,
+};
+
+}  // namespace pirate::PIRATE_VARIANT
