@@ -328,6 +328,7 @@ GEOMETRY = [
     ),
     Case("unit unknown", "repaired", "unit 5", plain(nifti_bytes(xyzt_units=5))),
     Case("unit unset", "accepted", "", plain(nifti_bytes(xyzt_units=0))),
+    Case("form codes unknown", "accepted", "", plain(nifti_bytes(sform_code=138, qform_code=99))),
     Case("sheared", "accepted", "", plain(nifti_bytes(**ONLY_SFORM, srow_x__1=0.4))),
     Case("left-handed", "accepted", "", plain(nifti_bytes(**ONLY_SFORM, srow_x__0=-1))),
 ]

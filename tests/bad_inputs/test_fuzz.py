@@ -45,6 +45,8 @@ def _mutated(data: bytes, random: np.random.Generator) -> bytes:
     """Damage `data` in one to four ways: bits, header words, cuts, doubled and swapped stretches."""
     out = bytearray(data)
     for _ in range(random.integers(1, 5)):
+        if len(out) < 4:
+            break
         kind = random.integers(5)
         at = int(random.integers(len(out)))
         if kind == 0:

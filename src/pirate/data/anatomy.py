@@ -112,7 +112,9 @@ class Anatomy:
         shallow = depth < 24.0
         p, depth, slow = positions[shallow], depth[shallow], slow[shallow]
         radius = torch.linalg.vector_norm(p, dim=1, keepdim=True).clamp_min(20.0)
-        onto = p * (1 + 0.85 * depth[:, None].clamp_min(0) / radius)  # nearly the point of the surface above p
+        onto = p * (
+            1 + 0.85 * depth[:, None].clamp_min(0) / radius
+        )  # nearly the point of the surface above p
         width = SULCUS_MM * (1.6 - 0.12 * depth).clamp(0.6, 1.6)  # sulci open towards the surface
         w, slope = self.folds.value_and_slope(onto)
         away = w.abs() / slope.clamp_min(0.14)
@@ -186,7 +188,11 @@ def _cerebral_hull(mirrored: Tensor) -> Tensor:
     lateral, y, z = mirrored.unbind(1)
     half_width = 63.0 - 0.06 * y - 0.0011 * (y + 14).square()
     half_height = 38.0 + 20.0 * torch.sigmoid((z - 4) / 7)
-    cube = (lateral / half_width).abs().pow(2.3) + (y.abs() / 77).pow(2.3) + ((z - 4).abs() / half_height).pow(2.3)
+    cube = (
+        (lateral / half_width).abs().pow(2.3)
+        + (y.abs() / 77).pow(2.3)
+        + ((z - 4).abs() / half_height).pow(2.3)
+    )
     main = (cube.clamp_min(1e-6).pow(1 / 2.3) - 1) * 55.0
     temporal = _ellipsoid(mirrored, (42, 3, -28), (18, 37, 17))
     return _union(main, temporal, radius=6.0)

@@ -73,7 +73,9 @@ def brain_pair(shape: Sequence[int] = (128, 144, 128), seed: int = 0, strength: 
     for name, displacement, stream in (("fixed", None, seeds[2]), ("moving", inverse, seeds[3])):
         positions = identity(inverse) if displacement is None else identity(inverse) + displacement
         clean, labels = _paint(anatomy, positions[0], steps, shape)
-        scanned = _scan(clean, labels, np.random.default_rng(stream), steps, scale=1.0 if name == "fixed" else 1.12)
+        scanned = _scan(
+            clean, labels, np.random.default_rng(stream), steps, scale=1.0 if name == "fixed" else 1.12
+        )
         images += [Image(scanned, grid, f"phantom {name}"), Image(labels, grid, f"phantom {name} labels")]
     fixed, fixed_labels, moving, moving_labels = images
     return Phantom(fixed, moving, fixed_labels, moving_labels, field[0].numpy())
@@ -194,7 +196,11 @@ def _paint(
 
 
 def _scan(
-    clean: Tensor, labels: NDArray[np.int16], generator: np.random.Generator, steps: NDArray[np.float64], scale: float
+    clean: Tensor,
+    labels: NDArray[np.int16],
+    generator: np.random.Generator,
+    steps: NDArray[np.float64],
+    scale: float,
 ) -> NDArray[np.float32]:
     """Bias field, texture, point spread, noise and scale; 0 outside the brain. (*shape), intensity up to about 110."""
     shape = tuple(clean.shape)

@@ -38,11 +38,15 @@ def folding(field: Tensor, mask: Tensor | None = None) -> dict[str, float]:
     """
     shape = tuple(field.shape[2:])
     if field.ndim < 4 or field.shape[0] != 1 or field.shape[1] != len(shape):
-        raise reject("field", f"shape {tuple(field.shape)}", "one field (1, d, *shape)", "Measure one at a time.")
+        raise reject(
+            "field", f"shape {tuple(field.shape)}", "one field (1, d, *shape)", "Measure one at a time."
+        )
     if mask is not None and (tuple(mask.shape) != shape or not bool(mask.any())):
         raise reject("mask", f"shape {tuple(mask.shape)}", f"a region of the grid {shape}", "Check the mask.")
     if not bool(torch.isfinite(field).all()):
-        raise reject("field", "values that are not finite", "numbers", "The registration diverged; run it again.")
+        raise reject(
+            "field", "values that are not finite", "numbers", "The registration diverged; run it again."
+        )
     sums = _Sums()
     with torch.no_grad():
         for start, stop in _slabs(shape):
@@ -60,7 +64,9 @@ class _Sums:
     volume: float = 0.0
     smallest: float = float("inf")
     largest: float = float("-inf")
-    logs: list[tuple[int, float, float]] = default(default_factory=list)  # count, mean, sum of squares about it
+    logs: list[tuple[int, float, float]] = default(
+        default_factory=list
+    )  # count, mean, sum of squares about it
 
     def add(self, field: Tensor, mask: Tensor | None, start: int, stop: int) -> None:
         """Account for planes `start` to `stop` (exclusive) of axis 0."""

@@ -13,7 +13,9 @@ from pirate.errors import reject
 Labels = NDArray[np.integer[Any]]
 
 
-def dice(fixed_labels: Labels, warped_labels: Labels, labels: Iterable[int] | None = None) -> dict[int, float]:
+def dice(
+    fixed_labels: Labels, warped_labels: Labels, labels: Iterable[int] | None = None
+) -> dict[int, float]:
     """Dice overlap of every label: ``2 |A and B| / (|A| + |B|)``.
 
     Args:
@@ -60,7 +62,9 @@ def check_labels(fixed_labels: Labels, warped_labels: Labels) -> None:
         )
     for name, array in (("fixed labels", fixed_labels), ("warped labels", warped_labels)):
         if not np.issubdtype(array.dtype, np.integer):
-            raise reject(name, f"type {array.dtype}", "integers", "Warp labels by nearest neighbour or by vote.")
+            raise reject(
+                name, f"type {array.dtype}", "integers", "Warp labels by nearest neighbour or by vote."
+            )
 
 
 def _coded(labels: Labels) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:

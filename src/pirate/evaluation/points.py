@@ -26,7 +26,10 @@ def point_error_mm(fixed_points: ArrayLike, mapped_points: ArrayLike) -> dict[st
     a, b = np.asarray(fixed_points, dtype=np.float64), np.asarray(mapped_points, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 2 or len(a) == 0:
         raise reject(
-            "points", f"shapes {a.shape} and {b.shape}", "two lists (N, 3) of the same length", "Pair the points."
+            "points",
+            f"shapes {a.shape} and {b.shape}",
+            "two lists (N, 3) of the same length",
+            "Pair the points.",
         )
     return _summary(np.linalg.norm(a - b, axis=1))
 

@@ -30,7 +30,10 @@ class SurfaceDistance:
 
 
 def surface_distances(
-    fixed_labels: Labels, warped_labels: Labels, spacing_mm: Sequence[float], labels: Iterable[int] | None = None
+    fixed_labels: Labels,
+    warped_labels: Labels,
+    spacing_mm: Sequence[float],
+    labels: Iterable[int] | None = None,
 ) -> dict[int, SurfaceDistance]:
     """Surface distances of every label that is present in both maps, the background 0 excluded.
 

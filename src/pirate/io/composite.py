@@ -158,19 +158,19 @@ def _decoded(path: Path, entry: h5py.Group, kind: str, limit: int | None) -> Par
         )
     shape = tuple(int(n) for n in fixed[:ndim])
     count = int(np.prod([*shape, ndim], dtype=object))
-    parameters = _numbers(path, entry, "TransformParameters", count, limit).astype(np.float32)
+    parameters = _numbers(path, entry, "TransformParameters", count, limit).astype(np.float32, copy=False)
     if not np.isfinite(parameters).all():
         raise reject(
             path, "it holds NaN or infinite displacements", "finite numbers", "Write the transform again."
         )
     origin, spacing = fixed[ndim : 2 * ndim], fixed[2 * ndim : 3 * ndim]
-    axes = LPS[:ndim, :ndim] @ (fixed[3 * ndim :].reshape(ndim, ndim) * spacing)
+    axes = fixed[3 * ndim :].reshape(ndim, ndim) * spacing  # LPS
     affine = np.eye(4)
-    affine[:ndim, :ndim] = axes
+    affine[:ndim, :ndim] = LPS[:ndim, :ndim] @ axes
     affine[:ndim, 3] = LPS[:ndim, :ndim] @ origin
     if abs(np.linalg.det(affine)) < 1e-12:
         raise reject(
             path, "a displacement field's axes span no volume", "an invertible grid", "Write it again."
         )
-    millimetres = parameters.reshape(*shape[::-1], ndim).T * np.diag(LPS)[:ndim].reshape(-1, *[1] * ndim)
-    return flattened(Displacement(Grid(shape, affine), voxel_units(axes, millimetres.astype(np.float32))))
+    millimetres = parameters.reshape(*shape[::-1], ndim).T  # x fastest, vector innermost
+    return flattened(Displacement(Grid(shape, affine), voxel_units(axes, millimetres)))

@@ -66,13 +66,10 @@ def field_of(path: Path, image: Nifti) -> Displacement:
         )
     grid = Grid(image.shape[:3], image.affine)
     millimetres = np.moveaxis(finite_values(path, image)[:, :, :, 0, :], -1, 0)
-    if intent == VECTOR:
-        millimetres = millimetres * np.array([-1, -1, 1][: len(millimetres)], np.float32).reshape(-1, 1, 1, 1)
-    return (
-        _planar(path, grid, millimetres)
-        if planar
-        else flattened(Displacement(grid, voxel_units(grid.axes, millimetres)))
-    )
+    basis = LPS if intent == VECTOR else np.eye(3)
+    if planar:
+        return _planar(path, grid, basis, millimetres[..., 0])
+    return flattened(Displacement(grid, voxel_units(basis @ grid.axes, millimetres)))
 
 
 def finite_values(path: Path, image: Nifti) -> NDArray[np.float32]:
@@ -140,7 +137,7 @@ def flattened(displacement: Displacement) -> Displacement:
     return Displacement(Grid(grid.shape[:2], grid.affine), field[:2, ..., 0])
 
 
-def _planar(path: Path, grid: Grid, millimetres: NDArray[np.float32]) -> Displacement:
+def _planar(path: Path, grid: Grid, basis: Array, millimetres: NDArray[np.float32]) -> Displacement:
     plane = Grid(grid.shape[:2], grid.affine)
     if not is_axial(plane):
         raise reject(
@@ -149,4 +146,4 @@ def _planar(path: Path, grid: Grid, millimetres: NDArray[np.float32]) -> Displac
             "three components for any plane that leaves x and y",
             "Write the field as a volume, (X, Y, Z, 1, 3).",
         )
-    return Displacement(plane, voxel_units(plane.axes[:2], millimetres[..., 0]))
+    return Displacement(plane, voxel_units((basis @ plane.axes)[:2], millimetres))

@@ -25,6 +25,7 @@ NOTE_MM = 0.01
 REFUSE_MM = 5.0
 SMALLEST_VOXEL = 0.99e-9  # mm^3, one cubic micron
 LARGEST_CONDITION = 1e4
+FARTHEST_MM = 1e9
 _UNITS = {0: 1.0, 1: 1000.0, 2: 1.0, 3: 0.001}  # NIfTI code: mm per unit
 _NAMES = {1: "metres", 3: "microns"}
 _FIX = "Correct the header, for example with nibabel or fslorient."
@@ -64,9 +65,11 @@ def world(header: Fields, shape: tuple[int, ...], path: Path, prefer: Form | Non
 
 def check_affine(affine: Array, path: Path) -> None:
     """Refuse an affine (4, 4), voxel index to mm, that places no lattice in the world."""
-    if not np.isfinite(affine).all():
-        raise reject(path, "the affine holds NaN or infinity", "finite numbers", _FIX)
-    volume = abs(np.linalg.det(affine[:3, :3]))
+    if not np.abs(affine).max() <= FARTHEST_MM:  # also false for NaN
+        finding = f"the affine holds NaN, infinity or numbers beyond {FARTHEST_MM:g}"
+        raise reject(path, finding, "finite positions in mm", _FIX)
+    with np.errstate(all="ignore"):
+        volume = abs(np.linalg.det(affine[:3, :3]))
     if volume < SMALLEST_VOXEL:
         raise reject(path, f"the affine gives a voxel {volume:.3g} mm^3", "at least a cubic micron", _FIX)
     condition = np.linalg.cond(affine[:3, :3])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 from numpy.typing import NDArray
 
 from pirate.image import Image
@@ -15,8 +14,8 @@ from pirate.io.nifti_write import Nifti, placed, save, write_image
 from pirate.io.volume import Volume, array_volume, read_volume
 
 __all__ = [
-    "from_array",
     "Nifti",
+    "from_array",
     "load_verified",
     "placed",
     "read_image",
@@ -54,13 +53,14 @@ def load_verified(
     """Read a file of any number of axes, vectors included.
 
     Returns:
-        A nibabel image in memory, intensity scale applied, its affine in RAS mm, and the file's sha256.
+        A nibabel image in memory, intensity scale applied, and the file's sha256. Its header is a new one:
+        shape, type, affine in RAS mm and intent code; nothing else of the file's header is trusted.
     """
     volume = read_volume(path, memory_limit, prefer)
     data = volume.values()
-    volume.header.set_data_dtype(data.dtype)
-    kind = nib.Nifti2Image if isinstance(volume.header, nib.Nifti2Header) else nib.Nifti1Image
-    return kind(data, volume.affine, volume.header), volume.sha256  # type: ignore[no-untyped-call]
+    nifti = placed(data.astype(data.dtype.newbyteorder("="), copy=False), volume.affine)
+    nifti.header["intent_code"] = volume.intent
+    return nifti, volume.sha256
 
 
 def from_array(data: NDArray[Any], affine: NDArray[Any], name: str = "array", kind: str = "image") -> Image:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,18 +32,18 @@ class Volume:
         stored: voxels as in the file, any number of axes, first axis fastest in memory.
         layout: how they were stored; ``value = layout.slope * stored + layout.inter``.
         affine: (4, 4), index along the first three axes to RAS mm.
-        header: nibabel's NIfTI header, also made for other formats; None for an array.
         notes: sentences about repairs.
-        sha256: of the file's bytes.
+        sha256: of the file's bytes, empty for an array.
+        intent: NIfTI code of what the numbers are, 0 if not said.
     """
 
     path: Path
     stored: NDArray[Any]
     layout: Layout
     affine: NDArray[np.float64]
-    header: Any
-    notes: tuple[str, ...]
-    sha256: str
+    notes: tuple[str, ...] = ()
+    sha256: str = ""
+    intent: int = 0
 
     def values(self) -> NDArray[Any]:
         """Return what the stored numbers mean: themselves, or float64 if the header scales them."""
@@ -102,11 +101,11 @@ def array_volume(data: NDArray[Any], affine: NDArray[Any], name: str) -> Volume:
     affine = affine.astype(np.float64)
     check_affine(affine, Path(name))
     stored = data.view(np.uint8) if data.dtype.kind == "b" else data
-    return Volume(Path(name), stored, Layout(data.shape, stored.dtype, 0), affine, None, (), "")
+    return Volume(Path(name), stored, Layout(data.shape, stored.dtype, 0), affine)
 
 
 def _read_nifti(stream: Stream, limit: int, prefer: Form | None) -> Volume:
-    header: Any = read_header(stream)
+    header = read_header(stream)
     layout = check_layout(header, stream)
     space = (*layout.shape, 1, 1)[:3]
     affine, notes = world(header, space, stream.path, prefer)
@@ -115,9 +114,8 @@ def _read_nifti(stream: Stream, limit: int, prefer: Form | None) -> Volume:
     stored = _voxels(stream, layout)
     if any(stream.finish(PADDING)):
         raise reject(stream.path, "the file goes on after its last voxel", "nothing more", DAMAGED)
-    header.set_sform(affine, code=max(1, int(header["sform_code"])))
-    header.set_xyzt_units("mm")
-    return Volume(stream.path, stored, layout, affine, header, tuple(notes), stream.sha256)
+    intent = int(header["intent_code"])
+    return Volume(stream.path, stored, layout, affine, tuple(notes), stream.sha256, intent)
 
 
 def _read_mgh(stream: Stream, limit: int) -> Volume:
@@ -125,12 +123,7 @@ def _read_mgh(stream: Stream, limit: int) -> Volume:
     _admit(stream, layout, limit)
     stored = _voxels(stream, layout)
     stream.finish(mgz.TAGS)
-    header: Any = nib.Nifti2Header()  # type: ignore[no-untyped-call]
-    header.set_data_dtype(layout.dtype)
-    header.set_data_shape(layout.shape)
-    header.set_sform(affine, code=1)
-    header.set_xyzt_units("mm")
-    return Volume(stream.path, stored, layout, affine, header, tuple(notes), stream.sha256)
+    return Volume(stream.path, stored, layout, affine, tuple(notes), stream.sha256)
 
 
 def _admit(stream: Stream, layout: Layout, limit: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from pirate.reporting.display import Array, Display, View
 
 GROUND, INK, FAINT = "#000000", "#f2f2f0", "#9aa4af"
 ORANGE, BLUE, LOUD = "#ffb000", "#56b4e9", "#00ff66"
+INKS = (INK, FAINT, ORANGE, BLUE, LOUD)
 DPI = 100
 LARGE = 300_000  # bytes
 
@@ -56,15 +58,28 @@ class Sheet:
             y -= height * scale + (gap if row else 0)
             x, line = left + slack, []
             for width in widths:
-                place = (x / width_inch, y / height_inch, width * scale / width_inch, height * scale / height_inch)
+                place = (
+                    x / width_inch,
+                    y / height_inch,
+                    width * scale / width_inch,
+                    height * scale / height_inch,
+                )
                 line.append(self.figure.add_axes(place, facecolor=GROUND))
                 line[-1].axis("off")
                 x += width * scale + gap
             self.panels.append(line)
-        self._bar = ((x + 0.12) / width_inch, (bottom + 0.1 * height_inch) / height_inch, 0.16 / width_inch, 0.7)
+        self._bar = (
+            (x + 0.12) / width_inch,
+            (bottom + 0.1 * height_inch) / height_inch,
+            0.16 / width_inch,
+            0.7,
+        )
+        note = textwrap.fill(note, int((width_inch - left) * 15.5))
         text = {"ha": "left", "va": "top", "color": INK}
         self.figure.text(left / width_inch, 1 - 0.14 / height_inch, title, fontsize=16, weight="bold", **text)
-        self.figure.text(left / width_inch, 1 - 0.47 / height_inch, note, fontsize=9.5, **{**text, "color": FAINT})
+        self.figure.text(
+            left / width_inch, 1 - 0.47 / height_inch, note, fontsize=9.5, **{**text, "color": FAINT}
+        )
 
     def head(self, row: int, column: int, text: str) -> None:
         """Write above a panel."""
@@ -80,7 +95,9 @@ class Sheet:
             color=INK, fontsize=12, rotation=90,
         )  # fmt: skip
 
-    def bar(self, mappable: Any, label: str, ticks: Sequence[float] | None = None, names: Sequence[str] = ()) -> None:
+    def bar(
+        self, mappable: Any, label: str, ticks: Sequence[float] | None = None, names: Sequence[str] = ()
+    ) -> None:
         """Draw the colour bar of `mappable`."""
         place = self.figure.add_axes(self._bar)
         drawn = self.figure.colorbar(mappable, cax=place, ticks=ticks)
@@ -102,13 +119,32 @@ class Sheet:
         picture.save(whole, format="PNG")
         if whole.tell() > LARGE:
             whole = BytesIO()
-            picture.quantize(256, dither=Picture.Dither.NONE).save(whole, format="PNG")
+            _few_colours(picture).save(whole, format="PNG")
         write_bytes(path, whole.getvalue())
         return path
 
 
+def _few_colours(picture: Any) -> Any:
+    """Reduce a picture to 256 colours; a strip of the inks, cut off again, keeps lines and text in their colours."""
+    from PIL import Image as Picture
+
+    strip = 8
+    taller = Picture.new("RGB", (picture.width, picture.height + strip * len(INKS)))
+    taller.paste(picture, (0, 0))
+    for row, ink in enumerate(INKS):
+        taller.paste(
+            ink, (0, picture.height + strip * row, picture.width, picture.height + strip * (row + 1))
+        )
+    return taller.quantize(256, dither=Picture.Dither.NONE).crop((0, 0, picture.width, picture.height))
+
+
 def show(
-    panel: Any, plane: Array, display: Display, view: View, cmap: Any = "gray", limits: tuple[float, float] = (0, 1)
+    panel: Any,
+    plane: Array,
+    display: Display,
+    view: View,
+    cmap: Any = "gray",
+    limits: tuple[float, float] = (0, 1),
 ) -> Any:
     """Draw a plane (vertical, horizontal), or its RGBA (vertical, horizontal, 4), in mm, and the letters of its edges."""
     width, height = display.size_mm(view)
@@ -130,7 +166,9 @@ def letters(panel: Any, display: Display, view: View) -> None:
         panel.text(x, y, letter, ha=horizontal, va=vertical, color=FAINT, fontsize=9)
 
 
-def outline(panel: Any, plane: Array, level: float, display: Display, view: View, colour: str, width: float) -> None:
+def outline(
+    panel: Any, plane: Array, level: float, display: Display, view: View, colour: str, width: float
+) -> None:
     """Draw the contour of a plane at `level`, in mm."""
     if not plane.min() < level < plane.max():
         return

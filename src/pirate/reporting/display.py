@@ -97,7 +97,9 @@ class Display:
         where[array.ndim - 3 + self.source[axis]] = planes
         shape = tuple(high - low if a == self.source[axis] else m for a, m in enumerate(self.grid.shape))
         inner = View(view.name, view.horizontal, view.vertical, view.index - low)
-        thin = Display(Grid(shape, self.grid.affine), self.source, self.world, self.flipped, self.box, (inner,))
+        thin = Display(
+            Grid(shape, self.grid.affine), self.source, self.world, self.flipped, self.box, (inner,)
+        )
         return array[tuple(where)], inner, thin
 
     def positions_mm(self, field: Array, view: View) -> tuple[Array, Array]:
@@ -140,4 +142,8 @@ def _turned(array: Array, source: tuple[int, ...], flipped: tuple[bool, ...]) ->
 def _views(world: tuple[int, ...], middle: list[int]) -> tuple[View, ...]:
     if len(world) == 2:
         return (View(NAMES[({0, 1, 2} - set(world)).pop()], 0, 1, None),)
-    return (View("axial", 0, 1, middle[2]), View("coronal", 0, 2, middle[1]), View("sagittal", 1, 2, middle[0]))
+    return (
+        View("axial", 0, 1, middle[2]),
+        View("coronal", 0, 2, middle[1]),
+        View("sagittal", 1, 2, middle[0]),
+    )

@@ -23,7 +23,7 @@ from pirate.solvers.solution import Record
 
 SIDES = "neurological: the subject's left is on the left"
 LATTICE = 24  # lines of the warped grid along the longer side of a view
-FINER = 3  # parts of a voxel in which outlines of labels are drawn
+FINER = 2  # parts of a voxel in which outlines of labels are drawn
 PALETTE = ("#ee6677", "#ccbb44", "#66ccee", "#ee7733", "#aa3377", "#bbbbbb", "#228833", "#ee3377", "#33bbee",
            "#ddaa33", "#009988")  # fmt: skip
 
@@ -102,18 +102,30 @@ def difference(path: Path, grid: Grid, fixed: Array, moving_on_fixed: Array, war
     display = Display.around(grid, inside)
     sizes = [display.size_mm(view) for view in display.views]
     note = f"absolute difference of intensities, each image scaled by its 99th percentile · {SIDES}"
-    sheet = Sheet("Difference from the fixed image", note, [w for w, _ in sizes], [max(h for _, h in sizes)] * 2, True)
+    widths, height = [w for w, _ in sizes], max(h for _, h in sizes)
+    single = len(sizes) == 1  # one view: before and after side by side
+    sheet = Sheet(
+        "Difference from the fixed image",
+        note,
+        widths * 2 if single else widths,
+        [height] * (2 - single),
+        True,
+    )
     target = scaled(fixed)
-    for row, (name, image) in enumerate((("before", moving_on_fixed), ("after", warped))):
+    for state, (name, image) in enumerate((("before", moving_on_fixed), ("after", warped))):
         gap = np.abs(scaled(image) - target)
-        sheet.side(row, f"{name}, mean {gap[inside].mean():.3f}")
+        told = f"{name}, mean {gap[inside].mean():.3f}"
         for column, view in enumerate(display.views):
-            panel = sheet.panels[row][column]
-            drawn = show(panel, display.plane(gap, view), display, view, "inferno", (0, 0.6))
-            _middle(panel, display.size_mm(view)[1], max(h for _, h in sizes))
+            panel = sheet.panels[0][state] if single else sheet.panels[state][column]
+            drawn = show(panel, display.plane(gap, view), display, view, _shades("inferno"), (0, 0.6))
+            _middle(panel, display.size_mm(view)[1], height)
             letters(panel, display, view)
-            if row == 0:
-                sheet.head(row, column, view.name)
+            if not single and state == 0:
+                sheet.head(0, column, view.name)
+        if single:
+            sheet.head(0, state, told)
+        else:
+            sheet.side(state, told)
     sheet.bar(drawn, "share of the 99th percentile")
     return sheet.save(path)
 
@@ -124,7 +136,9 @@ def warped_grid(path: Path, grid: Grid, warped: Array, field: Array) -> Path:
     `warped` (*shape), `field` (d, *shape) in voxels; each view uses the two components in its plane.
     """
     display = Display.around(grid, foreground(warped))
-    sheet, sizes = _strip(display, "Deformation", f"the straight lattice of the moving image, warped · {SIDES}")
+    sheet, sizes = _strip(
+        display, "Deformation", f"the straight lattice of the moving image, warped · {SIDES}"
+    )
     image = scaled(warped)
     pitch = max(max(s) for s in sizes) / LATTICE
     for column, view in enumerate(display.views):
@@ -152,7 +166,9 @@ def determinant_map(path: Path, grid: Grid, fixed: Array, field: Array) -> Path:
     display = Display.around(grid, inside)
     planes = [_determinant_plane(display, field, view) for view in display.views]
     folded = sum(int((plane <= 0).sum()) for plane in planes)
-    told = f"{folded:,} folded voxels in these planes, in green" if folded else "no folded voxel in these planes"
+    told = (
+        f"{folded:,} folded voxels in these planes, in green" if folded else "no folded voxel in these planes"
+    )
     note = f"Jacobian determinant; above 1 a structure is larger in the moving image · {told} · {SIDES}"
     sheet, sizes = _strip(display, "Volume change", note, bar=True)
     for column, (view, values) in enumerate(zip(display.views, planes, strict=True)):
@@ -176,7 +192,9 @@ def convergence(path: Path, trace: Sequence[Record]) -> Path:
 
     A level starts where the index of a record does not follow that of the one before.
     """
-    sheet = Sheet("Convergence", "dotted: start of a resolution level, whose energies are not comparable", [11.4], [3.2])
+    sheet = Sheet(
+        "Convergence", "dotted: start of a resolution level, whose energies are not comparable", [11.4], [3.2]
+    )
     sheet.panels[0][0].remove()
     starts = [i for i, (a, b) in enumerate(zip(trace[:-1], trace[1:], strict=True), 1) if b.t <= a.t]
     series = (
@@ -229,14 +247,25 @@ def label_overlay(
             _centre(panel, display.size_mm(view)[0], max(w for w, _ in sizes))
             letters(panel, display, view)
             if row == 0:
-                sheet.head(row, column, ("moving, before", "warped, after", "labels that differ, after")[column])
+                sheet.head(
+                    row, column, ("moving, before", "warped, after", "labels that differ, after")[column]
+                )
     return sheet.save(path)
 
 
-def _strip(display: Display, title: str, note: str, bar: bool = False) -> tuple[Sheet, list[tuple[float, float]]]:
+def _strip(
+    display: Display, title: str, note: str, bar: bool = False
+) -> tuple[Sheet, list[tuple[float, float]]]:
     """One row of all views, and their sizes in mm."""
     sizes = [display.size_mm(view) for view in display.views]
     return Sheet(title, note, [w for w, _ in sizes], [max(h for _, h in sizes)], bar), sizes
+
+
+def _shades(name: str) -> Any:
+    """A colour map in 64 shades: as smooth to the eye, and the file is smaller."""
+    from matplotlib import colormaps
+
+    return colormaps[name].resampled(64)
 
 
 def _centre(panel: Any, width: float, available: float) -> None:
@@ -282,7 +311,7 @@ def _label_lines(labels: Array) -> Array:
     edge = np.zeros(labels.shape, dtype=bool)
     for other in (padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:]):
         edge |= other != core
-    table = np.stack([_rgba(colour, 0.9) for colour in PALETTE])
+    table = np.stack([_rgba(colour) for colour in PALETTE])
     return np.asarray(table[labels % len(PALETTE)] * (edge & (labels != 0))[..., None])
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pirate.solvers.fixed_point import measured, rests
-from pirate.solvers.solution import Observer, Operator, Record, Solution, Status, relative_change
+from pirate.solvers.solution import Observer, Operator, Record, Solution, Status, norm, relative_change
 
 CHUNK = 1 << 18  # numbers converted to float64 at a time
 
@@ -115,8 +115,8 @@ class _History:
         """Take in x and T(x), (n,), unless the residual is longer than `growth` times the shortest held."""
         slot, size = self.count % len(self.points), self.size
         r = following - x
-        square = float(_inner(r[None], r))
-        if size and square > growth * growth * float(self.gram.diagonal()[:size].min()):
+        shortest = math.sqrt(self.gram.diagonal()[:size].min()) if size else math.inf
+        if float(norm(r[None])) > growth * shortest:
             return False
         self.points[slot], self.residuals[slot] = x, r
         self.count += 1
@@ -171,7 +171,7 @@ def _inner(rows: Tensor, r: Tensor) -> Tensor:
     total = torch.zeros(len(rows), dtype=torch.float64, device=r.device)
     for start in range(0, r.numel(), CHUNK):
         piece = slice(start, start + CHUNK)
-        total += (rows[:, piece].double() * r[piece].double()).sum(1)
+        total += rows[:, piece].double() @ r[piece].double()
     return total.cpu()
 
 

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from tests.conftest import blobs, labels_of
+
+import pirate
+from pirate.errors import InputError, MemoryExceeded, OutputError, PirateError, UsageError
+from pirate.grid import Grid
+from pirate.image import Image
+from pirate.io.nifti import write_image
+from pirate.io.transforms import read_transform
+from pirate.registration import inputs
+from pirate.registration.register import choose_device, register, use_threads
+from pirate.solvers.solution import Status
+from pirate.transform import Affine
+
+Pair = Callable[[tuple[int, ...]], tuple[Image, Image]]
+QUICK = {"iterations": 60}
+SHAPES = [(40, 44), (28, 30, 26)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shift_is_found(pair: Pair, shape: tuple[int, ...]) -> None:
+    fixed, moving = pair(shape)
+    result = register(fixed, moving, settings={"iterations": 150})
+    inside = fixed.data > 0.4
+    expected = np.array((1.5, -1.0, 0.8)[: len(shape)])
+    found = result.field[:, inside].mean(1)
+    np.testing.assert_allclose(found, expected, atol=0.15)
+    assert result.metrics["penalty_after"] < 0.1 * result.metrics["penalty_before"]
+    assert result.metrics["folds_percent"] == 0
+    assert result.flags == ()
+    assert result.status is Status.EXHAUSTED
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_orientation_spacing_and_size_of_the_moving_image_do_not_matter(pair: Pair, shape: tuple[int, ...]) -> None:
+    """The same world image, stored with axes exchanged and flipped and with background added around it."""
+    fixed, moving = pair(shape)
+    d = len(shape)
+    padded = np.pad(moving.data, [(2, 3)] * d)
+    to_moving = np.eye(4)
+    to_moving[:d, 3] = -2
+    stored = np.flip(np.moveaxis(padded, 0, -1), 0)
+    turn = np.eye(4)  # index in `stored` to index in `padded`
+    turn[:d, :d] = np.roll(np.eye(d), 1, axis=0)
+    turn[:d, 0] *= -1
+    turn[:d, 3] = -turn[:d, 0] * (stored.shape[0] - 1)
+    grid = Grid(stored.shape, moving.grid.affine @ to_moving @ turn)
+    other = Image(np.ascontiguousarray(stored), grid, "turned")
+    for probe in np.random.default_rng(0).integers(0, 20, (5, d)):
+        world = moving.grid.to_world(probe)
+        assert other.data[tuple(np.rint(grid.to_voxel(world)).astype(int))] == moving.data[tuple(probe)]
+    a = register(fixed, moving, settings=QUICK)
+    b = register(fixed, other, settings=QUICK)
+    np.testing.assert_allclose(a.field, b.field, atol=2e-3)
+    np.testing.assert_allclose(a.warped.data, b.warped.data, atol=2e-3)
+    assert b.warped.grid == fixed.grid
+
+
+def test_a_finer_moving_image_registers_through_world_coordinates(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    fine = moving.grid.resized((79, 87))
+    from pirate.registration.apply import apply
+    from pirate.transform import Transform
+
+    result = register(fixed, apply(moving, Transform(()), fine), settings=QUICK)
+    reference = register(fixed, moving, settings=QUICK)
+    assert np.abs(result.field - reference.field)[:, fixed.data > 0.4].max() < 0.1
+
+
+def test_an_affine_start_is_used_and_written(tmp_path: Path, pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    shifted = moving.grid.affine.copy()
+    shifted[:3, 3] += [60, 0, 0]
+    away = Image(moving.data, Grid(moving.grid.shape, shifted), "away")
+    with pytest.raises(InputError, match=r"covers 0 % of the fixed image"):
+        register(fixed, away, settings=QUICK)
+    start = np.eye(4)
+    start[0, 3] = 60
+    result = register(fixed, away, affine=Affine(start), settings=QUICK)
+    reference = register(fixed, moving, settings=QUICK)
+    np.testing.assert_allclose(result.field, reference.field, atol=1e-3)
+    result.save(tmp_path / "out")
+    again = register(fixed, away, affine=tmp_path / "out" / "affine.txt", settings=QUICK)
+    np.testing.assert_allclose(again.field, result.field, atol=1e-5)
+    points = fixed.grid.to_world(np.random.default_rng(1).uniform(5, 20, (10, 3)))
+    np.testing.assert_allclose(result.inverse.map(result.forward.map(points)), points, atol=0.02)
+
+
+def test_forward_and_inverse_undo_each_other(pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    result = register(fixed, moving, settings=QUICK)
+    points = fixed.grid.to_world(np.random.default_rng(1).uniform(6, 20, (50, 3)))
+    np.testing.assert_allclose(result.inverse.map(result.forward.map(points)), points, atol=0.02)
+    assert result.metrics["inverse_error_p999_voxels"] < 0.01
+
+
+def test_apply_to_the_moving_image_gives_the_warped_one(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    result = register(fixed, moving, settings=QUICK)
+    assert np.array_equal(result.apply(moving).data, result.warped.data)
+    back = result.apply(fixed, inverse=True)
+    assert back.grid == moving.grid
+    inside = moving.data > 0.4
+    assert np.abs(back.data - moving.data)[inside].mean() < 0.5 * np.abs(fixed.data - moving.data)[inside].mean()
+
+
+def test_labels_are_only_measured(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    labels = [Image(labels_of(i.data), i.grid, "labels") for i in (fixed, moving)]
+    result = register(fixed, moving, fixed_labels=labels[0], moving_labels=labels[1], settings=QUICK)
+    assert np.array_equal(result.field, register(fixed, moving, settings=QUICK).field)
+    assert result.metrics["dice"] > result.metrics["dice_before"] + 0.05
+    assert set(result.metrics["dice_per_label"]) == {"1", "2", "3", "4"}
+    with pytest.raises(UsageError, match="labels of one image only"):
+        register(fixed, moving, fixed_labels=labels[0], settings=QUICK)
+
+
+def test_the_ablations_terms_do_what_they_are_for(pair: Pair) -> None:
+    """P is rougher than P+S and than P+R; switching a term off changes the result."""
+    fixed, moving = pair((40, 44))
+    noisy = Image(moving.data + np.random.default_rng(0).normal(0, 0.1, (40, 44)).astype(np.float32), moving.grid)
+
+    def roughness(prior: str, alpha: float) -> float:
+        changes = {"iterations": 100, "alpha": alpha, "tau": 0.3, "sigma": 1.5}
+        return float(register(fixed, noisy, prior=prior, settings=changes).metrics["sd_log_jacobian"])
+
+    p, ps, pr, prs = (roughness(*c) for c in (("none", 0.0), ("none", 0.1), ("gaussian", 0.0), ("tv", 0.1)))
+    assert ps < p
+    assert pr < p
+    assert prs < ps
+
+
+@pytest.mark.parametrize("penalty", ["local", "squared", "mutual"])
+def test_the_other_data_terms_align_too(pair: Pair, penalty: str) -> None:
+    fixed, moving = pair((40, 44))
+    gamma = {"local": 2.0, "squared": 20.0, "mutual": 2.0}[penalty]
+    changes = {"penalty": penalty, "gamma": gamma, "alpha": 0.02, "window": 7, "iterations": 80}
+    result = register(fixed, moving, settings=changes)
+    inside = fixed.data > 0.4
+    before, after = (np.corrcoef(fixed.data[inside], i.data[inside])[0, 1] for i in (moving, result.warped))
+    assert after > before + 0.3 * (1 - before)
+
+
+def test_anderson_reaches_a_lower_energy_than_as_many_plain_steps(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    changes = {"iterations": 40, "schedule": "constant"}
+    plain = register(fixed, moving, settings=changes)
+    fast = register(fixed, moving, settings={**changes, "solver": "anderson"})
+    assert min(r.energy for r in fast.trace) < plain.trace[-1].energy
+
+
+def test_a_masked_lesion_does_not_attract(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    lesioned = fixed.data.copy()
+    lesioned[22:30, 22:30] = 3.0
+    mask = np.ones_like(lesioned)
+    mask[20:32, 20:32] = 0
+    bad = Image(lesioned, fixed.grid, "lesioned")
+    truth = register(fixed, moving, settings=QUICK).field
+    naive = register(bad, moving, settings=QUICK).field
+    masked = register(bad, moving, fixed_mask=Image(mask, fixed.grid, "mask"), settings=QUICK).field
+    ring = np.zeros(fixed.grid.shape, bool)
+    ring[15:36, 15:36] = True
+    error = [np.abs(f - truth)[:, ring].mean() for f in (naive, masked)]
+    assert error[1] < 0.5 * error[0]
+    both = register(
+        bad, moving, fixed_mask=Image(mask, fixed.grid), moving_mask=Image(np.ones_like(mask), moving.grid), settings=QUICK
+    )
+    assert np.abs(both.field - truth)[:, ring].mean() < 0.5 * error[0]
+
+
+def test_what_may_be_handed_over(tmp_path: Path, pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    write_image(tmp_path / "f.nii.gz", fixed.data, fixed.grid)
+    write_image(tmp_path / "m.nii", moving.data, moving.grid)
+    one = register(tmp_path / "f.nii.gz", str(tmp_path / "m.nii"), settings=QUICK)
+    two = register(nib.load(tmp_path / "f.nii.gz"), nib.load(tmp_path / "m.nii"), settings=QUICK)
+    three = register((fixed.data, fixed.grid.affine), (moving.data, moving.grid.affine), settings=QUICK)
+    np.testing.assert_allclose(one.field, two.field, atol=1e-5)
+    np.testing.assert_allclose(one.field, three.field, atol=1e-3)  # the file's affine is float32
+    with pytest.raises(UsageError, match="a list is not an image"):
+        register([1, 2], moving)
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path, pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    for name in "ab":
+        register(fixed, moving, prior="tv", settings={"iterations": 10}).save(tmp_path / name)
+    for file in ("warped.nii.gz", "moving_to_fixed_warp.nii.gz", "fixed_to_moving_warp.nii.gz", "transform.h5", "metrics.json"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+
+
+def test_another_number_of_threads_changes_the_field_by_less_than_1e_4_voxel(pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    try:
+        one = register(fixed, moving, threads=1, settings=QUICK).field
+        two = register(fixed, moving, threads=2, settings=QUICK).field
+    finally:
+        use_threads(1)
+    assert np.abs(one - two).max() < 1e-4
+
+
+def test_a_saved_run_reads_back(tmp_path: Path, pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    result = register(fixed, moving, settings=QUICK)
+    written = result.save(tmp_path / "out")
+    assert written[-1].name == "run.json"
+    run = json.loads(written[-1].read_text())
+    assert run["settings"]["iterations"] == 60
+    assert run["status"]["name"] == "EXHAUSTED"
+    assert set(run["outputs"]) >= {"warped.nii.gz", "transform.h5", "metrics.json"}
+    points = fixed.grid.to_world(np.random.default_rng(0).uniform(2, 30, (20, 2)))
+    for transform, inverse in ((result.forward, False), (result.inverse, True)):
+        np.testing.assert_allclose(
+            read_transform(tmp_path / "out", inverse).map(points), transform.map(points), atol=1e-3
+        )
+
+
+def test_nothing_is_overwritten_without_force(tmp_path: Path, pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    result = register(fixed, moving, settings={"iterations": 3})
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(OutputError, match="not empty"):
+        result.save(tmp_path)
+    result.save(tmp_path, force=True, write=("warped",))
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+    assert not (tmp_path / "transform.h5").exists()
+    with pytest.raises(OutputError, match="cannot be written"):
+        result.save(tmp_path / "precious.txt" / "deeper")
+    with pytest.raises(UsageError, match="cannot write soup"):
+        result.save(tmp_path, force=True, write=("soup",))
+
+
+def grid_of(shape: tuple[int, ...], origin: float = 0.0) -> Grid:
+    affine = np.eye(4)
+    affine[:3, 3] = origin
+    return Grid(shape, affine)
+
+
+S = (24, 26, 28)
+GOOD = blobs(S)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "moving", "sentence"),
+    [
+        ((GOOD, np.eye(4)), (np.full(S, 7.0), np.eye(4)), "the moving image is constant"),
+        ((np.full(S, 7.0), np.eye(4)), (GOOD, np.eye(4)), "the fixed image is constant"),
+        ((GOOD, np.eye(4)), (np.full(S, np.nan), np.eye(4)), "NaN"),
+        ((GOOD, np.eye(4)), (np.zeros(S), np.eye(4)), "the moving image is constant"),
+        ((GOOD, np.eye(4)), (GOOD, np.array([[1, 0, 0, 1000], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]])), "covers 0 %"),
+        ((GOOD, np.eye(4)), (GOOD, np.full((4, 4), np.nan)), "affine"),
+        ((GOOD, np.eye(4)), (np.zeros((*S, 3), np.uint8), np.eye(4)), "3 volumes"),
+        ((GOOD, np.eye(4)), (blobs((24, 26)), np.eye(4)), "2-D while the fixed image is 3-D"),
+        ((GOOD, np.eye(4)), (np.random.rand(2, 26, 28), np.eye(4)), "at least 4 along each axis"),
+        ((GOOD, np.eye(4)), (np.zeros(S, complex), np.eye(4)), "complex"),
+    ],
+)  # fmt: skip
+def test_a_meaningless_pair_is_refused_with_its_sentence(fixed: object, moving: object, sentence: str) -> None:
+    with pytest.raises(PirateError, match=sentence) as caught:
+        register(fixed, moving, settings=QUICK)
+    assert caught.value.exit_code == 3
+
+
+def test_a_pair_with_contradicting_headers_is_refused(tmp_path: Path) -> None:
+    header = nib.Nifti1Image(GOOD, np.eye(4))
+    header.set_sform(np.diag([1, 1, 1, 1.0]), 1)
+    turned = np.eye(4)
+    turned[0, 3] = 30
+    header.set_qform(turned, 1)
+    header.to_filename(tmp_path / "m.nii.gz")
+    with pytest.raises(InputError, match="mm"):
+        register((GOOD, np.eye(4)), tmp_path / "m.nii.gz", settings=QUICK)
+
+
+def test_planes_of_different_orientation_are_refused() -> None:
+    flat = blobs((24, 26))
+    upright = np.eye(4)[:, [0, 2, 1, 3]]
+    with pytest.raises(InputError, match="turned by 90 degrees"):
+        register((flat, np.eye(4)), (flat, upright), settings=QUICK)
+
+
+def test_labels_and_masks_must_lie_on_their_images_grid(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    elsewhere = Image(np.ones((10, 10), np.float32), grid_of((10, 10)), "small mask")
+    with pytest.raises(InputError, match="small mask: the fixed mask has shape"):
+        register(fixed, moving, fixed_mask=elsewhere, settings=QUICK)
+
+
+def test_a_job_that_does_not_fit_is_refused_before_it_starts(pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    with pytest.raises(MemoryExceeded, match="needs about"):
+        register(fixed, moving, memory_limit=1000, settings=QUICK)
+    assert (inputs.available_memory() or 1) > 0
+
+
+def test_a_registration_that_does_not_help_is_flagged(pair: Pair) -> None:
+    fixed, _ = pair((40, 44))
+    same = register(fixed, Image(fixed.data, fixed.grid, "same"), settings={"iterations": 2})
+    assert any("not more alike" in flag for flag in same.flags)
+
+
+def test_a_diverging_iteration_is_flagged_and_returns_a_finite_field(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+
+    def burst(field: object, sigma: float) -> object:
+        return field * -1e12  # type: ignore[operator]
+
+    import sys
+    import types
+
+    module = types.ModuleType("bursting")
+    module.burst = burst  # type: ignore[attr-defined]
+    sys.modules["bursting"] = module
+    result = register(fixed, moving, prior="bursting:burst", settings={"iterations": 30})
+    assert result.status is Status.DIVERGED
+    assert any("diverged" in flag for flag in result.flags)
+    assert np.isfinite(result.field).all()
+
+
+def test_devices_and_threads_are_checked() -> None:
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type in ("cpu", "cuda")
+    with pytest.raises(UsageError, match="cannot be used"):
+        choose_device("abacus")
+    with pytest.raises(UsageError, match="threads is 0"):
+        use_threads(0)
+
+
+def test_values_whose_squares_overflow_are_scaled_away(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    huge = Image(moving.data * np.float32(1e30), moving.grid, "huge")
+    a, b = register(fixed, huge, settings=QUICK), register(fixed, moving, settings=QUICK)
+    np.testing.assert_allclose(a.field, b.field, atol=1e-3)
+    assert pirate.register is register
