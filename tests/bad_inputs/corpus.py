@@ -293,6 +293,13 @@ TYPES = [
 
 GEOMETRY = [
     Case("sform NaN", "refused", "NaN", plain(nifti_bytes(srow_x__0=np.nan))),
+    Case(
+        "sform far away",
+        "refused",
+        "beyond 1e+09",
+        plain(nifti_bytes(version=2, **ONLY_SFORM, srow_x__3=1e300)),
+    ),
+    Case("sform tiny", "refused", "mm^3", plain(nifti_bytes(**ONLY_SFORM, srow_x__0=1e-42))),
     Case("sform infinite", "refused", "infinity", plain(nifti_bytes(srow_y__3=np.inf))),
     Case(
         "sform singular",

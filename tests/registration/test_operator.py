@@ -19,8 +19,9 @@ def equation_6(field: Tensor, fixed: Tensor, moving: Tensor, gamma: float, alpha
     phi = field.clone().requires_grad_()
     mode = "bilinear" if d == 2 else "trilinear"
     full = F.interpolate(phi, size=fixed.shape[2:], mode=mode, align_corners=True)
-    scale = torch.tensor([(a - 1) / (b - 1) for a, b in zip(fixed.shape[2:], field.shape[2:], strict=True)])
-    warped = warp(moving, full * scale.view(1, -1, *[1] * d).to(field.dtype))
+    factors = [(a - 1) / (b - 1) for a, b in zip(fixed.shape[2:], field.shape[2:], strict=True)]
+    scale = torch.tensor(factors, dtype=field.dtype)
+    warped = warp(moving, full * scale.view(1, -1, *[1] * d))
     g = 1 - torch.corrcoef(torch.stack([fixed.flatten(), warped.flatten()]))[0, 1]
     r = sum(phi.diff(dim=a + 2).square().sum() for a in range(d)) * 2 / d / phi.numel()
     (slope,) = torch.autograd.grad(g + alpha * r, phi)

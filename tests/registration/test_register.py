@@ -28,7 +28,7 @@ SHAPES = [(40, 44), (28, 30, 26)]
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shift_is_found(pair: Pair, shape: tuple[int, ...]) -> None:
     fixed, moving = pair(shape)
-    result = register(fixed, moving, settings={"iterations": 150})
+    result = register(fixed, moving, settings={"iterations": 150, "alpha": 0.05})
     inside = fixed.data > 0.4
     expected = np.array((1.5, -1.0, 0.8)[: len(shape)])
     found = result.field[:, inside].mean(1)

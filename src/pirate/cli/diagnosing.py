@@ -31,7 +31,7 @@ def run(threads: int | None) -> None:
     typer.echo(f"pirate {pirate.__version__}, Python {platform.python_version()}, {platform.platform()}")
     typer.echo("packages: " + ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     typer.echo("optional: " + ", ".join(f"{name} {_version(name)}" for name in OPTIONAL))
-    typer.echo(f"compiled kernels: {kernels.describe()}")
+    typer.echo(f"compiled kernels: {_kernels()}")
     typer.echo(f"threads: {torch.get_num_threads()} of {os.cpu_count()} processors")
     typer.echo(f"GPU: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none that torch can use'}")
     memory = available_memory()
@@ -56,6 +56,10 @@ def seconds_per_iteration() -> float:
             field, _energy = operator(field, settings.gamma)
             times.append(time.perf_counter() - start)
     return sorted(times)[len(times) // 2]
+
+
+def _kernels() -> str:
+    return kernels.variant() if kernels.available() else "missing, slower torch code runs instead"
 
 
 def _voxels(shape: tuple[int, ...]) -> int:

@@ -1,13 +1,14 @@
 """A made-up brain as a function of position: signed distances of structures, painted one over the other.
 
-Positions are mm, axis order right, anterior, superior, origin near the centre of the brain. The brain is about
-128 x 156 x 126 mm. Structures carry the numbers of FreeSurfer's ``aseg`` (left, right).
+Positions are mm, axis order right, anterior, superior, origin near the centre of the brain. The brain is
+about 128 x 156 x 126 mm. Structures carry the numbers of FreeSurfer's ``aseg`` (left, right).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -141,6 +142,7 @@ class Waves:
 
     @classmethod
     def draw(cls, generator: np.random.Generator, count: int, wavelength: float) -> Waves:
+        """Draw `count` waves of about `wavelength` mm in random directions."""
         directions = generator.standard_normal((count, 3))
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         number = 2 * np.pi / (wavelength * generator.uniform(0.85, 1.25, (count, 1)))
@@ -148,13 +150,14 @@ class Waves:
         return cls(torch.from_numpy(directions * number).float(), torch.from_numpy(phases).float())
 
     def value(self, positions: Tensor) -> Tensor:
-        parts = [torch.cos(p @ self.vectors.T + self.phases).sum(1) for p in positions.split(CHUNK)]
+        """Return w, (N,), at positions (N, 3), mm."""
+        parts = [torch.cos(p @ self.vectors.T + self.phases).sum(1) for p in torch.split(positions, CHUNK)]
         return torch.cat(parts) * (2 / len(self.phases)) ** 0.5
 
     def value_and_slope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Value (N,) and length of the gradient (N,), 1 / mm."""
         values, slopes = [], []
-        for p in positions.split(CHUNK):
+        for p in torch.split(positions, CHUNK):
             angle = p @ self.vectors.T + self.phases
             values.append(torch.cos(angle).sum(1))
             slopes.append(torch.linalg.vector_norm(torch.sin(angle) @ self.vectors, dim=1))
@@ -199,7 +202,6 @@ def _cerebral_hull(mirrored: Tensor) -> Tensor:
 
 
 def _cerebellum(mirrored: Tensor) -> Tensor:
-    lateral, y, z = mirrored.unbind(1)
     lobe = _ellipsoid(mirrored, (21, -46, -43), (29, 25, 18))
     vermis = _ellipsoid(mirrored, (0, -44, -40), (12, 21, 16))
     return _union(lobe, vermis, radius=5.0)
@@ -225,7 +227,7 @@ def _sheet(mirrored: Tensor, slow: Tensor) -> Tensor:
 
 
 def _ellipsoid(p: Tensor, centre: tuple[float, float, float], radii: tuple[float, float, float]) -> Tensor:
-    """Distance, mm, from an ellipsoid: ``k0 (k0 - 1) / k1`` with ``k0 = |p / r|``, ``k1 = |p / r^2|``; exact to first order."""
+    """Distance, mm, from an ellipsoid, exact to first order: ``k0 (k0 - 1) / k1``, k0 = |p / r|, k1 = |p / r^2|."""
     offset = p - p.new_tensor(centre)
     r = p.new_tensor(radii)
     k0 = torch.linalg.vector_norm(offset / r, dim=1)
@@ -236,7 +238,7 @@ def _ellipsoid(p: Tensor, centre: tuple[float, float, float], radii: tuple[float
 def _tube(p: Tensor, points: list[tuple[float, float, float]], radius: float) -> Tensor:
     """Distance, mm, from a bent tube that tapers at both ends."""
     nearest: Tensor | None = None
-    for a, b in zip(points[:-1], points[1:], strict=True):
+    for a, b in pairwise(points):
         start, along = p.new_tensor(a), p.new_tensor(b) - p.new_tensor(a)
         offset = p - start
         share = ((offset @ along) / along.square().sum()).clamp(0, 1)
@@ -248,7 +250,7 @@ def _tube(p: Tensor, points: list[tuple[float, float, float]], radius: float) ->
 
 
 def _union(*distances: Tensor, radius: float) -> Tensor:
-    """Smooth union (`radius` > 0) or smooth intersection (`radius` < 0) of distances, blended over |radius| mm."""
+    """Smooth union (`radius` > 0) or intersection (`radius` < 0) of distances, blended over |radius| mm."""
     result = distances[0]
     sign = 1.0 if radius > 0 else -1.0
     for other in distances[1:]:

@@ -22,8 +22,8 @@ def folding(field: Tensor, mask: Tensor | None = None) -> dict[str, float]:
 
     - folds_percent: voxels with determinant <= 0, central differences (one-sided at the border), % of voxels.
     - folds_forward_percent: the same with forward differences, % of the voxels that have all next neighbours.
-    - ndv_percent: non-diffeomorphic volume, % of the number of voxels: half the sum of the negative volumes of
-      all simplices of the cells (Liu et al., IJCV 2024). 0 exactly where the field is a digital diffeomorphism.
+    - ndv_percent: non-diffeomorphic volume, % of the number of voxels: half the sum of the negative volumes
+      of all simplices of the cells (Liu et al., IJCV 2024); 0 for a digital diffeomorphism.
     - nondiffeomorphic_cells: number of cells with a simplex of volume <= 0.
     - min_determinant, max_determinant: of the central differences.
     - sd_log_jacobian: standard deviation over the voxels of ``log(max(determinant, 1e-9))``, natural

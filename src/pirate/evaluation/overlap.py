@@ -46,7 +46,7 @@ def dice(
 
 
 def mean_dice(overlaps: Mapping[int, float]) -> float:
-    """Unweighted mean over labels of what `dice` returns, no unit; NaN entries are left out, NaN if none is left."""
+    """Mean of what `dice` returns, every label weighing the same; NaNs are left out, NaN if none is left."""
     finite = [v for v in overlaps.values() if not np.isnan(v)]
     return float(np.mean(finite)) if finite else float("nan")
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pirate.errors import reject
 from pirate.grid import Grid
-from pirate.io.atomic import replacing
+from pirate.io.atomic import write_bytes
 from pirate.io.fields import LPS, flattened, itk_form, lps_millimetres, voxel_units
 from pirate.io.itk import affine_of, affine_parameters, type_of
 from pirate.transform import Displacement, Part, Transform
@@ -38,12 +38,7 @@ def write_composite(path: Path, transform: Transform) -> None:
         )
     (ndim,) = ndims
     listed = [_encoded(path, part, ndim) for part in reversed(parts)]
-    with replacing(path) as part_path:
-        try:
-            with h5py.File(part_path, "w") as file:
-                _write(file, listed, ndim)
-        except RuntimeError as error:  # what h5py raises when closing a file on a full disk
-            raise OSError(str(error)) from error
+    write_bytes(path, _file_image(listed, ndim))
 
 
 def read_composite(path: Path, memory_limit: int | None = None) -> Transform:
@@ -84,7 +79,16 @@ def _encoded(path: Path, part: Part, ndim: int) -> tuple[str, NDArray[Any], NDAr
     return f"DisplacementFieldTransform_{suffix}", lps_millimetres(part).T.ravel(), fixed
 
 
-def _write(file: h5py.File, listed: list[tuple[str, NDArray[Any], NDArray[Any]]], ndim: int) -> None:
+def _file_image(listed: list[tuple[str, NDArray[Any], NDArray[Any]]], ndim: int) -> bytes:
+    """Return the bytes of the HDF5 file. They are made in memory: HDF5 crashes when a disk is full."""
+    with h5py.File("memory", "w", driver="core", backing_store=False, block_size=1 << 24) as file:
+        _fill(file, listed, ndim)
+        file.flush()
+        image: bytes = file.id.get_file_image()
+    return image
+
+
+def _fill(file: h5py.File, listed: list[tuple[str, NDArray[Any], NDArray[Any]]], ndim: int) -> None:
     text = h5py.string_dtype("ascii")
     for name in ("ITKVersion", "HDFVersion", "OSName", "OSVersion"):
         file.create_dataset(name, data=["pirate"], dtype=text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import resource
 import sys
@@ -215,7 +216,8 @@ def use_threads(threads: int | None) -> None:
         if threads < 1:
             raise UsageError(f"threads is {threads}; expected at least 1.")
         torch.set_num_threads(threads)
-        kernels.set_threads(threads)
+        if kernels.available():
+            kernels.set_threads(threads)
 
 
 def build_operator(pair: _Pair, settings: Settings, device: torch.device) -> Pirate:
@@ -287,8 +289,8 @@ def measure(
         "displacement_max_voxels": float(length.max()),
         "displacement_mean_voxels": float(length.double().mean()),
         **_inverse_error(inverse_error),
-        "residual": last.residual,
-        "residual_per_step": last.residual_per_step,
+        "residual": last.residual if math.isfinite(last.residual) else None,
+        "residual_per_step": last.residual_per_step if math.isfinite(last.residual_per_step) else None,
     }
     if pair.fixed_labels is not None and pair.moving_labels is not None:
         metrics |= overlap(pair.fixed_labels, pair.moving_labels, pair.start, forward)

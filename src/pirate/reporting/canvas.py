@@ -1,4 +1,4 @@
-"""Sheets of equally scaled panels on a dark ground, saved as small PNG files. Matplotlib is imported when used."""
+"""Sheets of equally scaled panels on a dark ground, saved as small PNG files. Matplotlib loads when used."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Sheet:
             0.7,
         )
         note = textwrap.fill(note, int((width_inch - left) * 15.5))
-        text = {"ha": "left", "va": "top", "color": INK}
+        text: dict[str, Any] = {"ha": "left", "va": "top", "color": INK}
         self.figure.text(left / width_inch, 1 - 0.14 / height_inch, title, fontsize=16, weight="bold", **text)
         self.figure.text(
             left / width_inch, 1 - 0.47 / height_inch, note, fontsize=9.5, **{**text, "color": FAINT}
@@ -112,20 +112,21 @@ class Sheet:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from PIL import Image as Picture
 
-        canvas = FigureCanvasAgg(self.figure)
+        canvas: Any = FigureCanvasAgg(self.figure)
         canvas.draw()
         picture = Picture.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy())
         whole = BytesIO()
         picture.save(whole, format="PNG")
         if whole.tell() > LARGE:
-            whole = BytesIO()
-            _few_colours(picture).save(whole, format="PNG")
+            fewer = BytesIO()
+            _few_colours(picture).save(fewer, format="PNG")
+            whole = fewer if fewer.tell() < 0.7 * whole.tell() else whole
         write_bytes(path, whole.getvalue())
         return path
 
 
 def _few_colours(picture: Any) -> Any:
-    """Reduce a picture to 256 colours; a strip of the inks, cut off again, keeps lines and text in their colours."""
+    """Reduce a picture to 256 colours; a strip of the inks, cut off again, keeps lines and text as they are."""
     from PIL import Image as Picture
 
     strip = 8
@@ -146,7 +147,7 @@ def show(
     cmap: Any = "gray",
     limits: tuple[float, float] = (0, 1),
 ) -> Any:
-    """Draw a plane (vertical, horizontal), or its RGBA (vertical, horizontal, 4), in mm, and the letters of its edges."""
+    """Draw a plane (vertical, horizontal), or its RGBA (vertical, horizontal, 4), on axes in mm."""
     width, height = display.size_mm(view)
     drawn = panel.imshow(
         plane, cmap=cmap, vmin=limits[0], vmax=limits[1], origin="lower", extent=(0, width, 0, height),

@@ -1,7 +1,8 @@
 """Which planes of an image to show, and which way up.
 
 Arrays are turned to the world axes nearest to their own (right, anterior, superior), never resampled. The
-display is neurological: the subject's left is on the left. Planes are (vertical, horizontal), first row at the bottom.
+display is neurological: the subject's left is on the left. Planes are (vertical, horizontal), the first row
+at the bottom.
 """
 
 from __future__ import annotations
@@ -83,9 +84,10 @@ class Display:
         return np.asarray(turned[tuple(where)].T)
 
     def slab(self, array: Array, view: View) -> tuple[Array, View, Display]:
-        """Cut three planes around a view from (..., *shape), with the view and display that find the middle one again.
+        """Cut three planes around a view from (..., *shape).
 
-        Derivatives across the plane need its neighbours, not the whole volume.
+        Derivatives across the plane need its neighbours, not the whole volume. The view and the display that
+        come with the planes find the middle one again.
         """
         if view.index is None:
             return array, view, self
@@ -103,7 +105,11 @@ class Display:
         return array[tuple(where)], inner, thin
 
     def positions_mm(self, field: Array, view: View) -> tuple[Array, Array]:
-        """In-plane parts of ``x + field(x)``, field (d, *shape) in voxels: horizontal and vertical, mm from the box's corner."""
+        """In-plane parts of ``x + field(x)``, field (d, *shape), voxels.
+
+        Returns:
+            horizontal and vertical position, (vertical, horizontal) each, mm from the corner of the box.
+        """
         parts = []
         for axis in (view.horizontal, view.vertical):
             moved = self.plane(field[self.source[axis]], view) * (-1.0 if self.flipped[axis] else 1.0)
@@ -126,7 +132,7 @@ class Display:
 
 
 def _turn(grid: Grid) -> tuple[tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
-    """Source axis, world axis and flip of each axis of the turned array, in the order right, anterior, superior."""
+    """Source axis, world axis and flip of each axis of the turned array: right, anterior, superior."""
     directions = grid.axes / np.linalg.norm(grid.axes, axis=0)
     best = max(
         permutations(range(3), grid.ndim), key=lambda p: sum(abs(directions[w, a]) for a, w in enumerate(p))

@@ -16,7 +16,8 @@ from scipy import ndimage
 from pirate.grid import Grid
 from pirate.image import Image
 from pirate.ops.jacobian import determinant
-from pirate.reporting.canvas import BLUE, FAINT, GROUND, INK, LOUD, ORANGE, Sheet, letters, outline, show
+from pirate.reporting.canvas import BLUE, LOUD, ORANGE, Sheet, letters, outline, show
+from pirate.reporting.convergence import convergence
 from pirate.reporting.display import Array, Display, View
 from pirate.reporting.intensity import foreground, scaled, tissue_levels
 from pirate.solvers.solution import Record
@@ -70,7 +71,7 @@ def write_all(
 
 
 def slices(path: Path, grid: Grid, fixed: Array, moving_on_fixed: Array, warped: Array) -> Path:
-    """Fixed, moving and warped image (*shape) in orthogonal planes, with the contours of the fixed one on all."""
+    """Fixed, moving and warped image (*shape) in orthogonal planes, the contours of the fixed one on all."""
     display = Display.around(grid, foreground(fixed))
     sizes = [display.size_mm(view) for view in display.views]
     note = f"orange: contours of the fixed image, the same lines in every column · {SIDES}"
@@ -131,7 +132,7 @@ def difference(path: Path, grid: Grid, fixed: Array, moving_on_fixed: Array, war
 
 
 def warped_grid(path: Path, grid: Grid, warped: Array, field: Array) -> Path:
-    """The moving image's straight lattice as it lies on the warped image: lines where ``x + field(x)`` is constant.
+    """The moving image's straight lattice as it lies on the warped one: lines where ``x + field(x)`` is constant.
 
     `warped` (*shape), `field` (d, *shape) in voxels; each view uses the two components in its plane.
     """
@@ -158,7 +159,7 @@ def warped_grid(path: Path, grid: Grid, warped: Array, field: Array) -> Path:
 
 
 def determinant_map(path: Path, grid: Grid, fixed: Array, field: Array) -> Path:
-    """Jacobian determinant of ``x + field(x)`` in the foreground of `fixed` (*shape); folds are loud everywhere.
+    """Jacobian determinant of ``x + field(x)`` in the foreground of `fixed` (*shape); folds show everywhere.
 
     `field` (d, *shape), voxels; central differences; a logarithmic scale centred at 1 (no change of volume).
     """
@@ -184,36 +185,6 @@ def determinant_map(path: Path, grid: Grid, fixed: Array, field: Array) -> Path:
         letters(panel, display, view)
         sheet.head(0, column, view.name)
     sheet.bar(drawn, "determinant", [-2, -1, 0, 1, 2], ["1/4", "1/2", "1", "2", "4"])
-    return sheet.save(path)
-
-
-def convergence(path: Path, trace: Sequence[Record]) -> Path:
-    """Energy, residual and residual per step against the iteration; dotted lines where a level starts.
-
-    A level starts where the index of a record does not follow that of the one before.
-    """
-    sheet = Sheet(
-        "Convergence", "dotted: start of a resolution level, whose energies are not comparable", [11.4], [3.2]
-    )
-    sheet.panels[0][0].remove()
-    starts = [i for i, (a, b) in enumerate(zip(trace[:-1], trace[1:], strict=True), 1) if b.t <= a.t]
-    series = (
-        ("energy", [r.energy for r in trace], "linear"),
-        ("residual  |T(x) - x| / |T(x)|", [r.residual for r in trace], "log"),
-        ("residual / step size", [r.residual_per_step for r in trace], "log"),
-    )
-    for column, (name, values, scale) in enumerate(series):
-        panel = sheet.figure.add_axes((0.05 + 0.325 * column, 0.13, 0.275, 0.6), facecolor=GROUND)
-        y = np.asarray(values, dtype=np.float64)
-        y = np.where(np.isfinite(y) & ((y > 0) | (scale == "linear")), y, np.nan)
-        for start, stop in zip([0, *starts], [*starts, len(y)], strict=True):
-            alone = "o" if stop - start == 1 else ""
-            panel.plot(np.arange(start, stop) + 1, y[start:stop], color=ORANGE, linewidth=1.6, marker=alone)
-        if scale == "log" and np.isfinite(y).any():
-            _logarithmic(panel, float(np.nanmax(y) / np.nanmin(y)))
-        for start in starts:
-            panel.axvline(start + 0.5, color=FAINT, linewidth=0.9, linestyle=":")
-        _graph(panel, name)
     return sheet.save(path)
 
 
@@ -274,26 +245,6 @@ def _centre(panel: Any, width: float, available: float) -> None:
 
 def _middle(panel: Any, height: float, available: float) -> None:
     panel.set_ylim((height - available) / 2, (height + available) / 2)
-
-
-def _logarithmic(panel: Any, ratio: float) -> None:
-    """Scale an axis whose values span `ratio`, with plain numbers at 1, 2, 5 or at powers of ten."""
-    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
-
-    panel.set_yscale("log")
-    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ratio < 100 else (1,)))
-    panel.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-    panel.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _graph(panel: Any, name: str) -> None:
-    panel.set_title(name, color=INK, fontsize=11)
-    panel.set_xlabel("iteration", color=INK, fontsize=10)
-    panel.tick_params(colors=FAINT, labelsize=9, which="both")
-    panel.grid(True, color="#2a3038", linewidth=0.6)
-    for side, spine in panel.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_edgecolor(FAINT)
 
 
 def _determinant_plane(display: Display, field: Array, view: View) -> Array:

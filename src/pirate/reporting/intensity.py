@@ -10,7 +10,7 @@ SAMPLES = 200_000
 
 
 def foreground(image: Array) -> Array:
-    """Voxels (*shape), bool, above the darkest value plus 5 % of the robust range; all if that leaves none."""
+    """Voxels (*shape), bool, above the darkest value by 5 % of the robust range; all if that leaves none."""
     low, high = _range(image)
     mask = image > low + 0.05 * (high - low)
     return np.asarray(mask if mask.any() else np.ones(image.shape, dtype=bool))
