@@ -155,5 +155,4 @@ def test_prefer_decides_between_contradicting_forms(tmp_path):
     assert nifti.read_image(path, prefer="sform").grid.origin[0] == -10
     assert nifti.read_image(path, prefer="qform").grid.origin[0] == 20
     path.write_bytes(nifti_bytes(qform_code=0))
-    with pytest.raises(InputError, match="has no qform"):
-        nifti.read_image(path, prefer="qform")
+    assert nifti.read_image(path, prefer="qform").grid.origin[0] == -10  # no qform: the sform stands

@@ -288,7 +288,7 @@ TYPE = "TransformGroup/1/TransformType"
         (_set(FIELD, np.zeros(630, "i4")), "values of type int32"),
         (_set(FIELD, np.full(630, np.nan)), "NaN"),
         (_set(FIXED, np.zeros(300)), "at most 256"),
-        (_set(FIXED, np.array(GEOMETRY[:-1])), "size, origin, spacing and direction"),
+        (_set(FIXED, np.array(GEOMETRY[:-1], float)), "size, origin, spacing and direction"),
         (_set(FIXED, np.array([0.0, *GEOMETRY[1:]])), "size, origin, spacing and direction"),
         (_set(FIXED, np.array([1e15, 1e15, *GEOMETRY[2:]])), "floating-point numbers"),
         (_set(FIXED, np.array([*GEOMETRY[:-1], 0.0])), "span no volume"),

@@ -7,6 +7,9 @@ import traceback
 
 from pirate.errors import MemoryExceeded, PirateError
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C; typer leaves with it."""
+
 
 def main() -> None:
     """Run ``pirate``; every failure becomes a sentence on stderr and an exit code."""
@@ -14,8 +17,10 @@ def main() -> None:
 
     try:
         app(prog_name="pirate")
-    except KeyboardInterrupt:
-        _leave("interrupted; nothing incomplete was left behind.", 130)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            _leave("interrupted; nothing incomplete was left behind.", INTERRUPTED)
+        raise
     except PirateError as error:
         _leave(str(error), error.exit_code)
     except MemoryError:

@@ -67,6 +67,9 @@ def register(
     write: Annotated[
         str, typer.Option(help="What to write: all, or a comma list of warped,warp,inverse,composite,figures.")
     ] = "all",
+    prefer: Annotated[
+        str | None, typer.Option(help="sform or qform: which to believe where a file's two disagree.")
+    ] = None,
     require_convergence: Annotated[
         bool, typer.Option("--require-convergence", help="Exit 5 unless the tolerance was met.")
     ] = False,
@@ -83,7 +86,7 @@ def register(
     registering.run(
         registering.Request(
             fixed, moving, out, preset, prior, affine, fixed_mask, moving_mask, fixed_labels, moving_labels,
-            config, tuple(change or ()), write, require_convergence, memory_limit, device, threads, force, quiet,
+            config, tuple(change or ()), write, prefer, require_convergence, memory_limit, device, threads, force, quiet,
         )  # fmt: skip
     )
 

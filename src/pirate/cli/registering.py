@@ -6,12 +6,13 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
 from pirate.cli.terminal import Bar, configure_log
 from pirate.errors import NotConverged, QualityError, UsageError, printable
+from pirate.io.geometry import Form
 from pirate.registration.register import register
 from pirate.registration.result import OUTPUTS, Registration, prepare_folder
 from pirate.reporting.registration import draw
@@ -36,6 +37,7 @@ class Request:
     config: Path | None
     changes: tuple[str, ...]
     write: str
+    prefer: str | None
     require_convergence: bool
     memory_limit: float | None
     device: str
@@ -48,6 +50,13 @@ class Request:
         """Changes to the preset: the file's, then those of ``--set``."""
         changes = read_config(self.config) if self.config is not None else {}
         return changes | dict(parse_assignment(text) for text in self.changes)
+
+    @property
+    def form(self) -> Form | None:
+        """Which affine to believe."""
+        if self.prefer is not None and self.prefer not in get_args(Form):
+            raise UsageError(f"--prefer {self.prefer}: expected sform or qform.")
+        return self.prefer  # type: ignore[return-value]
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -63,14 +72,14 @@ def run(request: Request) -> None:
     """Check the output folder, register, write everything, say what came out."""
     started = time.perf_counter()
     configure_log(request.quiet)
-    outputs, settings = request.outputs, request.settings
+    outputs, settings, form = request.outputs, request.settings, request.form
     prepare_folder(request.out, request.force)
     with Bar(request.quiet) as bar:
         result = register(
             request.fixed, request.moving, preset=request.preset, prior=request.prior, affine=request.affine,
             fixed_mask=request.fixed_mask, moving_mask=request.moving_mask,
             fixed_labels=request.fixed_labels, moving_labels=request.moving_labels,
-            device=request.device, threads=request.threads, settings=settings, progress=bar,
+            device=request.device, threads=request.threads, settings=settings, progress=bar, prefer=form,
             memory_limit=None if request.memory_limit is None else int(request.memory_limit * 1e9),
         )  # fmt: skip
     result.save(request.out, force=True, write=outputs, figures=draw, command=sys.argv)
@@ -88,7 +97,8 @@ def report(result: Registration, out: Path, seconds: float) -> None:
         typer.echo(f"note: {note}", err=True)
     if "dice" in m:
         typer.echo(f"Dice {m['dice_before']:.4f} -> {m['dice']:.4f} (nearest), {m['dice_vote']:.4f} (vote)")
-    typer.echo(f"penalty {m['penalty_before']:.4f} -> {m['penalty_after']:.4f}")
+    if m["penalty_after"] is not None:
+        typer.echo(f"penalty {m['penalty_before']:.4f} -> {m['penalty_after']:.4f}")
     typer.echo(
         f"folded voxels {m['folds_percent']:.4f} % (central), {m['folds_forward_percent']:.4f} % (forward), "
         f"NDV {m['ndv_percent']:.4f} %"

@@ -6,6 +6,7 @@ about 128 x 156 x 126 mm. Structures carry the numbers of FreeSurfer's ``aseg`` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -152,7 +153,7 @@ class Waves:
     def value(self, positions: Tensor) -> Tensor:
         """Return w, (N,), at positions (N, 3), mm."""
         parts = [torch.cos(p @ self.vectors.T + self.phases).sum(1) for p in torch.split(positions, CHUNK)]
-        return torch.cat(parts) * (2 / len(self.phases)) ** 0.5
+        return torch.cat(parts) * math.sqrt(2 / len(self.phases))
 
     def value_and_slope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Value (N,) and length of the gradient (N,), 1 / mm."""
@@ -161,7 +162,7 @@ class Waves:
             angle = p @ self.vectors.T + self.phases
             values.append(torch.cos(angle).sum(1))
             slopes.append(torch.linalg.vector_norm(torch.sin(angle) @ self.vectors, dim=1))
-        scale = (2 / len(self.phases)) ** 0.5
+        scale = math.sqrt(2 / len(self.phases))
         return torch.cat(values) * scale, torch.cat(slopes) * scale
 
 
@@ -227,11 +228,11 @@ def _sheet(mirrored: Tensor, slow: Tensor) -> Tensor:
 
 
 def _ellipsoid(p: Tensor, centre: tuple[float, float, float], radii: tuple[float, float, float]) -> Tensor:
-    """Distance, mm, from an ellipsoid, exact to first order: ``k0 (k0 - 1) / k1``, k0 = |p / r|, k1 = |p / r^2|."""
+    """Distance, mm, from an ellipsoid, to first order: ``k0 (k0 - 1) / k1``, k0 = |p / r|, k1 = |p / r^2|."""
     offset = p - p.new_tensor(centre)
     r = p.new_tensor(radii)
-    k0 = torch.linalg.vector_norm(offset / r, dim=1)
-    k1 = torch.linalg.vector_norm(offset / r**2, dim=1).clamp_min(1e-6)
+    k0: Tensor = torch.linalg.vector_norm(offset / r, dim=1)
+    k1: Tensor = torch.linalg.vector_norm(offset / r**2, dim=1).clamp_min(1e-6)
     return k0 * (k0 - 1) / k1
 
 

@@ -178,7 +178,7 @@ def _window(shape: tuple[int, ...]) -> Tensor:
 def _paint(
     anatomy: Anatomy, positions: Tensor, steps: NDArray[np.float64], shape: tuple[int, ...]
 ) -> tuple[Tensor, NDArray[np.int16]]:
-    """Paint the anatomy at `positions` (d, *shape), voxels: clean intensities in [0, 1] and labels, (*shape)."""
+    """Clean intensities in [0, 1] and labels, (*shape), of the anatomy at `positions` (d, *shape), voxels."""
     where = _millimetres(positions, steps, shape)
     near = (where / where.new_tensor(REACH_MM)).square().sum(1) < 1
     image, filled = torch.zeros_like(where[:, 0]), torch.zeros_like(where[:, 0], dtype=torch.int16)
@@ -202,7 +202,7 @@ def _scan(
     steps: NDArray[np.float64],
     scale: float,
 ) -> NDArray[np.float32]:
-    """Add point spread, bias field, noise and scale; 0 outside the brain. (*shape), intensities to about 110."""
+    """Add point spread, bias, noise and scale; 0 outside the brain. (*shape), intensities to about 110."""
     shape = tuple(clean.shape)
     where = _millimetres(identity(clean[None, None])[0], steps, shape)
     bias = torch.exp(0.045 * Waves.draw(generator, 6, 180.0).value(where)).reshape(shape)

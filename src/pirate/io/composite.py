@@ -48,23 +48,25 @@ def read_composite(path: Path, memory_limit: int | None = None) -> Transform:
     as its transform needs, and take at most `memory_limit` bytes.
     """
     try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise reject(
-            path, "it is not a readable HDF5 file", "an ITK transform in .h5", "Write it again."
-        ) from error
-    with file:
-        group = _member(path, file, "TransformGroup", h5py.Group)
-        if not 1 <= len(group) <= _MOST_PARTS:
-            raise reject(path, f"it lists {len(group)} transforms", f"1 to {_MOST_PARTS}", "Write it again.")
-        parts: list[Part] = []
-        for index in range(len(group)):
-            entry = _member(path, group, str(index), h5py.Group)
-            kind = _kind(path, entry)
-            if kind.startswith("CompositeTransform") and index == 0:
-                continue
+        with h5py.File(path, "r") as file:
+            return Transform(tuple(reversed(_listed(path, file, memory_limit))))
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:  # what h5py raises on damage
+        finding, expected = "it is not a readable HDF5 file", "an ITK transform in .h5"
+        raise reject(path, finding, expected, "Check the path, or write it again.") from error
+
+
+def _listed(path: Path, file: h5py.File, memory_limit: int | None) -> list[Part]:
+    """Return the parts in the order of the file."""
+    group = _member(path, file, "TransformGroup", h5py.Group)
+    if not 1 <= len(group) <= _MOST_PARTS:
+        raise reject(path, f"it lists {len(group)} transforms", f"1 to {_MOST_PARTS}", "Write it again.")
+    parts: list[Part] = []
+    for index in range(len(group)):
+        entry = _member(path, group, str(index), h5py.Group)
+        kind = _kind(path, entry)
+        if index > 0 or not kind.startswith("CompositeTransform"):
             parts.append(_decoded(path, entry, kind, memory_limit))
-    return Transform(tuple(reversed(parts)))
+    return parts
 
 
 def _encoded(path: Path, part: Part, ndim: int) -> tuple[str, NDArray[Any], NDArray[Any]]:
@@ -149,7 +151,7 @@ def _numbers(path: Path, entry: h5py.Group, name: str, count: int | None, limit:
 
 
 def _decoded(path: Path, entry: h5py.Group, kind: str, limit: int | None) -> Part:
-    name, ndim = type_of(path, kind)
+    name, ndim = type_of(path, kind, also=_FIELD_TYPES)
     fixed = _numbers(path, entry, "TransformFixedParameters", None, limit)
     if name not in _FIELD_TYPES:
         return affine_of(path, kind, _numbers(path, entry, "TransformParameters", None, limit), fixed)

@@ -40,14 +40,12 @@ def world(header: Fields, shape: tuple[int, ...], path: Path, prefer: Form | Non
         header: NIfTI-1 or NIfTI-2 fields by name.
         shape: voxels along the three spatial axes.
         path: for messages.
-        prefer: which of two contradicting affines to believe.
+        prefer: which of two contradicting affines to believe; a header with one of them has no choice.
     """
     notes: list[str] = []
     scale = _millimetres(header, notes)
     valid: list[Form] = [form for form in ("sform", "qform") if header[f"{form}_code"] > 0]
-    if prefer is not None and prefer not in valid:
-        raise reject(path, f"the header has no {prefer}", f"a positive {prefer}_code", "Leave out --prefer.")
-    if prefer is not None:
+    if prefer in valid:
         valid = [prefer]
     affines = [_affine(form, header, shape, path, notes) for form in valid]
     if not affines:

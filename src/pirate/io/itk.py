@@ -95,13 +95,6 @@ def affine_of(path: Path, kind: str, parameters: ArrayLike, fixed: ArrayLike) ->
         fixed: the centre in LPS mm, and whatever else the type keeps there.
     """
     name, ndim = type_of(path, kind)
-    if name not in _AFFINE_TYPES:
-        raise reject(
-            path,
-            f"it holds a {name}",
-            "an affine, rigid, similarity or translation transform, or in .h5 a displacement field",
-            "Sample it into a displacement field first (SimpleITK: TransformToDisplacementField).",
-        )
     p, centre = np.asarray(parameters, np.float64).ravel(), np.asarray(fixed, np.float64).ravel()
     try:
         matrix, translation = _linear(name, ndim, p, centre)
@@ -119,8 +112,8 @@ def affine_of(path: Path, kind: str, parameters: ArrayLike, fixed: ArrayLike) ->
         ) from error
 
 
-def type_of(path: Path, kind: str) -> tuple[str, int]:
-    """Split ITK's type name into the class and its dimension, 2 or 3."""
+def type_of(path: Path, kind: str, also: tuple[str, ...] = ()) -> tuple[str, int]:
+    """Split ITK's type name into the class, affine or one of `also`, and its dimension, 2 or 3."""
     found = _TYPE.fullmatch(kind.strip())
     if found is None:
         raise reject(
@@ -128,6 +121,13 @@ def type_of(path: Path, kind: str) -> tuple[str, int]:
             f"it holds a transform of type {kind.strip()[:80]!r}",
             "an ITK transform of two or three dimensions, such as AffineTransform_double_3_3",
             "Convert it to an affine or a displacement field with ITK first.",
+        )
+    if found[1] not in (*_AFFINE_TYPES, *also):
+        raise reject(
+            path,
+            f"it holds a {found[1]}",
+            "an affine, rigid, similarity or translation transform, or in .h5 a displacement field",
+            "Sample it into a displacement field first (SimpleITK: TransformToDisplacementField).",
         )
     return found[1], int(found[3])
 

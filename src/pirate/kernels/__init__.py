@@ -12,6 +12,7 @@ pages one by one.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 from collections.abc import Sequence
@@ -22,14 +23,16 @@ from torch import Tensor
 
 from pirate.kernels.memory import at, dense, displacement, half_taps, like, sizes, target, window
 
-_extension: Any
-try:
-    from pirate.kernels import _kernels as _extension
-except ImportError as error:
-    _extension = None
-    logging.getLogger("pirate").warning(
-        "compiled kernels are missing, slower torch code runs instead: %s", error
-    )
+
+def _load() -> Any:
+    try:
+        return importlib.import_module("pirate.kernels._kernels")
+    except ImportError as error:
+        logging.getLogger("pirate").warning("compiled kernels missing, slower torch code runs: %s", error)
+        return None
+
+
+_extension = _load()
 
 
 def available() -> bool:
@@ -38,7 +41,7 @@ def available() -> bool:
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels take these tensors: CPU, float32, no derivative wanted, two voxels or more in a row."""
+    """Whether the kernels take these: CPU, float32, no derivative wanted, two voxels or more in a row."""
     return available() and all(
         t.device.type == "cpu"
         and t.dtype == torch.float32
@@ -68,7 +71,7 @@ def variant() -> str:
 def warp(
     image: Tensor, field: Tensor, padding: Literal["zeros", "border"] = "zeros", out: Tensor | None = None
 ) -> Tensor:
-    """``image(x + field(x))``, linear: image (B, C, *shape), field (B, d, *shape) in voxels -> (B, C, *shape)."""
+    """``image(x + field(x))``, linear: (B, C, *shape), (B, d, *shape) in voxels -> (B, C, *shape)."""
     image, field = dense("image", image), displacement(field, image)
     out = target(out, image.shape, image, field)
     for b in range(len(image)):
@@ -101,8 +104,8 @@ def global_correlation(
 ) -> tuple[Tensor, Tensor]:
     """``g = 1 - rho(fixed, warped)`` and its derivative with respect to the field, at the field's resolution.
 
-    ``warped = warp(moving, resize_field(field, shape))``; rho is the (weighted) correlation over all voxels. A
-    constant image has g = 1 and gradient 0.
+    ``warped = warp(moving, resize_field(field, shape))``; rho is the (weighted) correlation over all
+    voxels. A constant image has g = 1 and gradient 0.
 
     Args:
         fixed: (B, 1, *shape), any unit.
@@ -142,7 +145,7 @@ def local_correlation(
     weight: Tensor | None = None,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """``1 - mean of local (squared) correlation`` in boxes, and its exact derivative with respect to `warped`.
+    """``1 - mean of local (squared) correlation`` in boxes, and its exact derivative by `warped`.
 
     Args:
         fixed: (B, 1, *shape), any unit.
@@ -188,9 +191,8 @@ def local_correlation_force(
         radius: the box has ``2 radius + 1`` voxels along each axis; 1 to 64.
         squared: see `local_correlation`.
         epsilon: see `local_correlation`.
-        scheme: "additive" multiplies with the derivative of `moving` at ``x + field(x)``, which gives the exact
-            derivative of the value with respect to the field; "compositional" with the central difference of the
-            warped image.
+        scheme: "additive" multiplies with the derivative of `moving` at ``x + field(x)``: the exact derivative
+            of the value by the field; "compositional" with the central difference of the warped image.
         out: (B, d, *shape) for the force.
 
     Returns:
@@ -217,7 +219,7 @@ def local_correlation_force(
 def gaussian(
     x: Tensor, sigma: float | Sequence[float], truncate: float = 3.0, out: Tensor | None = None
 ) -> Tensor:
-    """Gaussian of `sigma` voxels (one, or one for each axis; 0: none) on (B, C, *shape), the border repeated."""
+    """Gaussian of `sigma` voxels (one, or one per axis; 0: none) on (B, C, *shape), border repeated."""
     x = dense("x", x)
     d = x.ndim - 2
     sigmas = [float(sigma)] * d if isinstance(sigma, int | float) else [float(s) for s in sigma]
@@ -241,7 +243,7 @@ def compose(outer: Tensor, inner: Tensor, out: Tensor | None = None) -> Tensor:
 def compose_small(field: Tensor, update: Tensor, out: Tensor | None = None) -> Tensor:
     """``field(x + update) + update`` for steps up to one voxel, by an upwind star instead of interpolation.
 
-    ``u(x) + sum over a of |d_a| (u(x + sign(d_a) e_a) - u(x)) + d``, ``|d_a|`` clipped to 1, the border repeated.
+    ``u(x) + sum over a of |d_a| (u(x + sign(d_a) e_a) - u(x)) + d``, ``|d_a| <= 1``, border repeated.
 
     Args:
         field: (B, d, *shape), voxels.
@@ -304,7 +306,7 @@ def resize_field_adjoint(force: Tensor, shape: Sequence[int], out: Tensor | None
 
 
 def smoothness_gradient(field: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Sum of squared forward differences, (B,) float64, and ``sum over axes of D^T D field``, (B, d, *shape)."""
+    """Sum of squared forward differences, (B,) float64, and ``sum of D^T D field``, (B, d, *shape)."""
     field = displacement(field, field)
     out = target(out, field.shape, field)
     value = torch.empty(len(field), dtype=torch.float64)

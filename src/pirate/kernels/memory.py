@@ -1,4 +1,4 @@
-"""Tensors as memory that the compiled loops can walk: checked once, here, before an address is handed over."""
+"""Tensors as memory for the compiled loops: checked here, before an address is handed over."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def window(radius: int, epsilon: float) -> None:
 
 
 def half_taps(sigma: float, truncate: float) -> list[float]:
-    """Centre to edge of a sampled, normalised Gaussian of `sigma` voxels cut at `truncate` sigmas; [] for sigma 0."""
+    """Centre to edge of a sampled, normalised Gaussian of `sigma` voxels, cut; [] for sigma 0."""
     if sigma <= 0:
         return []
     radius = max(1, math.ceil(truncate * sigma))

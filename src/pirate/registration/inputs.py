@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pirate.errors import InputError, MemoryExceeded, UsageError, reject
+from pirate.errors import MemoryExceeded, UsageError, reject
 from pirate.grid import Grid
 from pirate.image import Image
 from pirate.io import nifti
+from pirate.io.geometry import Form
 from pirate.transform import Affine
 
 ImageLike = str | os.PathLike[str] | Image | tuple[Any, Any] | Any
 """A path, an `Image`, a nibabel image, or (array, 4 x 4 RAS affine)."""
+
+Kind = Literal["image", "labels", "mask"]
 
 LEAST_OVERLAP = 0.10
 """Share of the fixed image that the moving one must cover; below it the pair is refused."""
@@ -25,19 +28,20 @@ PLANE_ANGLE = 30.0
 """Degrees: two planes further apart than this are not slices of the same orientation."""
 
 
-def as_image(source: ImageLike, name: str, kind: str = "image") -> Image:
+def as_image(source: ImageLike, name: str, kind: Kind = "image", prefer: Form | None = None) -> Image:
     """Turn anything a caller may hand over into an `Image`.
 
     Args:
         source: path, `Image`, nibabel image, or (array, affine RAS mm).
         name: what messages call an image that has no path.
         kind: "image" (float32), "labels" (integers, exact) or "mask" (weights in [0, 1]).
+        prefer: which affine of a file whose sform and qform disagree to believe.
     """
     reader = {"image": nifti.read_image, "labels": nifti.read_labels, "mask": nifti.read_mask}[kind]
     if isinstance(source, Image):
         return source
     if isinstance(source, str | os.PathLike):
-        return reader(Path(source))
+        return reader(Path(source), prefer=prefer)
     if isinstance(source, tuple) and len(source) == 2:
         data, affine = source
     elif hasattr(source, "dataobj") and hasattr(source, "affine"):
@@ -142,9 +146,3 @@ def check_memory(needed: int, limit: int | None) -> None:
             f"this registration needs about {needed / 1e9:.1f} GB and {allowed / 1e9:.1f} GB are "
             f"{'allowed' if limit is not None else 'available'}; crop or downsample the images, or close other programs."
         )
-
-
-def check_finite_fit(image: Image) -> None:
-    """Refuse values whose squares overflow float32."""
-    if float(np.abs(image.data).max()) > 1e18:
-        raise InputError(f"{image.name}: values reach beyond 1e18; expected intensities. Rescale the image.")

@@ -23,17 +23,18 @@ from pirate.denoisers import plug
 from pirate.energies.local import LocalCorrelation
 from pirate.energies.mutual import MutualInformation
 from pirate.energies.similarity import GlobalCorrelation, Similarity, SquaredError
-from pirate.errors import UsageError
+from pirate.errors import InputError, UsageError
 from pirate.evaluation.folding import folding
 from pirate.evaluation.overlap import dice
 from pirate.grid import Grid
 from pirate.image import Image
 from pirate.io import itk
+from pirate.io.geometry import Form
 from pirate.ops.compose import invert
 from pirate.ops.resample import half_shape, resize_field
 from pirate.registration import inputs
 from pirate.registration.apply import apply
-from pirate.registration.inputs import ImageLike, as_image
+from pirate.registration.inputs import ImageLike, Kind, as_image
 from pirate.registration.operator import Pirate
 from pirate.registration.result import Registration
 from pirate.settings import Settings, preset
@@ -63,6 +64,7 @@ def register(
     device: str = "auto",
     threads: int | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
+    prefer: Form | None = None,
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> Registration:
@@ -84,6 +86,7 @@ def register(
         device: "auto", "cpu", "cuda", ...
         threads: CPU threads; by default what the environment allows.
         settings: all settings, or a mapping of changes to the preset's.
+        prefer: "sform" or "qform": which to believe where a file's two disagree; such a file is refused otherwise.
         memory_limit: bytes; a job that needs more is refused. By default what is available.
         progress: called after each iteration.
 
@@ -94,7 +97,7 @@ def register(
     with clock.stage("read"):
         use_threads(threads)
         where = choose_device(device)
-        pair = _Pair.read(fixed, moving, fixed_mask, moving_mask, fixed_labels, moving_labels, affine)
+        pair = _Pair.read(fixed, moving, fixed_mask, moving_mask, fixed_labels, moving_labels, affine, prefer)
         chosen = choose_settings(preset, prior, settings, pair.fixed.grid.ndim)
         needed = inputs.memory_estimate(pair.fixed.grid.shape, chosen.resolution)
         inputs.check_memory(needed, memory_limit)
@@ -134,16 +137,19 @@ class _Pair:
     def read(
         fixed: ImageLike, moving: ImageLike, fixed_mask: ImageLike | None, moving_mask: ImageLike | None,
         fixed_labels: ImageLike | None, moving_labels: ImageLike | None, affine: str | os.PathLike[str] | Affine,
+        prefer: Form | None,
     ) -> _Pair:  # fmt: skip
         """Read and check everything, before any computing."""
         if (fixed_labels is None) != (moving_labels is None):
             raise UsageError("labels of one image only: give both --fixed-labels and --moving-labels, or neither.")
-        a, b = as_image(fixed, "fixed"), as_image(moving, "moving")
+        a, b = (as_image(source, role, prefer=prefer) for source, role in ((fixed, "fixed"), (moving, "moving")))
         start = read_start(affine)
         inputs.check_pair(a, b, start or Affine(np.eye(4)))
 
-        def companion(source: ImageLike | None, image: Image, role: str, kind: str) -> Image | None:
-            return None if source is None else inputs.check_companion(as_image(source, role, kind), image, role)
+        def companion(source: ImageLike | None, image: Image, role: str, kind: Kind) -> Image | None:
+            if source is None:
+                return None
+            return inputs.check_companion(as_image(source, role, kind, prefer), image, role)
 
         return _Pair(
             a, b,
@@ -254,15 +260,23 @@ def solve(operator: Pirate, settings: Settings, shape: tuple[int, ...], progress
             progress("register", record.t + 1, settings.iterations, record)
         return False
 
+    def step(field: Tensor, gamma: float) -> tuple[Tensor, float]:
+        try:
+            return operator(field, gamma)
+        except InputError:
+            if not field.any():
+                raise  # the images themselves are at fault
+            return torch.full_like(field, math.nan), math.nan  # the field has left the image
+
     with torch.no_grad():
         if settings.solver == "anderson":
             return accelerate(
-                operator, start, settings.gamma, memory=settings.memory, ridge=settings.ridge,
+                step, start, settings.gamma, memory=settings.memory, ridge=settings.ridge,
                 iterations=settings.iterations, tolerance=settings.tolerance, observe=observe,
             )  # fmt: skip
         steps = {"cosine": schedule.cosine, "constant": schedule.constant}[settings.schedule]
         return iterate(
-            operator, start, steps(settings.gamma, settings.iterations), settings.tolerance, observe=observe
+            step, start, steps(settings.gamma, settings.iterations), settings.tolerance, observe=observe
         )
 
 
@@ -277,14 +291,11 @@ def measure(
     pair: _Pair, operator: Pirate, solution: Solution, displacement: Tensor, inverse_error: Tensor, forward: Transform
 ) -> dict[str, Any]:
     """Numbers for ``metrics.json``: similarity, folding, inverse error, size of the field, overlap of labels."""
-    with torch.no_grad():
-        before, _ = operator.penalty.on_field(operator.moving, torch.zeros_like(solution.field), operator.moving_mask)
-        after, _ = operator.penalty.on_field(operator.moving, solution.field, operator.moving_mask)
     length = torch.linalg.vector_norm(displacement, dim=1)
     last = solution.trace[-1]
     metrics: dict[str, Any] = {
-        "penalty_before": float(before),
-        "penalty_after": float(after),
+        "penalty_before": penalty_at(operator, torch.zeros_like(solution.field)),
+        "penalty_after": penalty_at(operator, solution.field),
         **folding(displacement),
         "displacement_max_voxels": float(length.max()),
         "displacement_mean_voxels": float(length.double().mean()),
@@ -295,6 +306,16 @@ def measure(
     if pair.fixed_labels is not None and pair.moving_labels is not None:
         metrics |= overlap(pair.fixed_labels, pair.moving_labels, pair.start, forward)
     return metrics
+
+
+def penalty_at(operator: Pirate, field: Tensor) -> float | None:
+    """The data term g at `field`, (1, d, *field shape); None where the field has left the image."""
+    try:
+        with torch.no_grad():
+            value, _ = operator.penalty.on_field(operator.moving, field, operator.moving_mask)
+    except InputError:
+        return None
+    return float(value)
 
 
 def _inverse_error(error: Tensor) -> dict[str, float]:
@@ -329,7 +350,8 @@ def judge(status: Status, metrics: Mapping[str, Any]) -> tuple[str, ...]:
     flags = []
     if status is Status.DIVERGED:
         flags.append(f"the iteration diverged: {status.value}.")
-    if metrics["penalty_after"] >= metrics["penalty_before"]:
+    after, before = metrics["penalty_after"], metrics["penalty_before"]
+    if after is None or after >= before:
         flags.append("the images are not more alike after the registration than before it.")
     if metrics["folds_percent"] > FOLDS_LIMIT_PERCENT:
         flags.append(f"{metrics['folds_percent']:.2f} % of the voxels fold, above {FOLDS_LIMIT_PERCENT:g} %.")

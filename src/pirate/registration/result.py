@@ -186,6 +186,8 @@ def prepare_folder(out: str | Path, force: bool) -> Path:
         probe.touch()
         probe.unlink()
         (folder / transforms.DONE).unlink(missing_ok=True)
+        for left_over in folder.rglob(".part-*"):  # of a run that was killed while writing
+            left_over.unlink()
     except OSError as error:
         raise OutputError(
             f"{printable(folder)}: cannot be written ({error.strerror}); expected a folder one may write to. "

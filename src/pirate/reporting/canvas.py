@@ -126,7 +126,7 @@ class Sheet:
 
 
 def _few_colours(picture: Any) -> Any:
-    """Reduce a picture to 256 colours; a strip of the inks, cut off again, keeps lines and text as they are."""
+    """Reduce a picture to 256 colours; a strip of the inks, cut off again, keeps lines and text."""
     from PIL import Image as Picture
 
     strip = 8

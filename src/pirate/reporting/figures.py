@@ -132,7 +132,7 @@ def difference(path: Path, grid: Grid, fixed: Array, moving_on_fixed: Array, war
 
 
 def warped_grid(path: Path, grid: Grid, warped: Array, field: Array) -> Path:
-    """The moving image's straight lattice as it lies on the warped one: lines where ``x + field(x)`` is constant.
+    """The moving image's straight lattice on the warped one: lines where ``x + field(x)`` is constant.
 
     `warped` (*shape), `field` (d, *shape) in voxels; each view uses the two components in its plane.
     """

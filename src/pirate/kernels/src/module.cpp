@@ -123,4 +123,7 @@ NB_MODULE(_kernels, m) {
   m.def("smoothness_gradient", [](const Sizes& n, Address field, Address gradient) {
     return kernels->smoothness_gradient(shape(n), in(field), out(gradient));
   }, free);
+  m.def("triad", [](std::int64_t n, Address a, Address b, Address c) {
+    kernels->triad(n, out(a), in(b), in(c));
+  }, free);
 }

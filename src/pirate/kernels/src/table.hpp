@@ -28,6 +28,7 @@ struct Table {
   void (*resize_field)(const Shape& from, const Shape& to, const float* field, float* out);
   void (*resize_field_adjoint)(const Shape& from, const Shape& to, const float* force, float* out);
   double (*smoothness_gradient)(const Shape&, const float* field, float* gradient);
+  void (*triad)(std::int64_t n, float* a, const float* b, const float* c);
 };
 
 namespace baseline {

@@ -1,0 +1,413 @@
+"""Every kernel equals its torch twin, in two and three dimensions, for any number of threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+import twins
+
+from pirate import kernels
+from pirate.errors import InputError
+from pirate.kernels import memory
+from pirate.ops import compose, derivative, jacobian, resample, smooth, warp
+
+pytestmark = pytest.mark.skipif(not kernels.available(), reason="the extension is not built")
+
+SHAPES = [(13, 10, 27), (8, 16, 24), (9, 7, 5), (5, 1, 11), (1, 6, 9), (21, 34), (16, 7), (1, 12)]
+
+
+@pytest.fixture(autouse=True, params=["baseline", "avx2", "avx512"])
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = kernels.variant()
+    if request.param not in kernels._extension.variants():
+        pytest.skip(f"this machine does not run {request.param}")
+    kernels._extension.select(request.param)
+    yield request.param
+    kernels._extension.select(before)
+    kernels.set_threads(0)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def image(shape: tuple[int, ...], seed: int, channels: int = 1, batch: int = 2) -> Tensor:
+    return torch.rand(batch, channels, *shape, generator=generator(seed))
+
+
+def displacement(shape: tuple[int, ...], seed: int, size: float = 2.0) -> Tensor:
+    """Random field with a few positions far outside."""
+    field = size * torch.randn(2, len(shape), *shape, generator=generator(seed))
+    far = torch.rand(field.shape, generator=generator(seed + 1)) < 0.02
+    return torch.where(far, 1e4 * field, field)
+
+
+def brain(shape: tuple[int, ...], seed: int) -> Tensor:
+    """An image with background that is exactly 0, in two separate parts."""
+    x = image(shape, seed) + 0.5
+    axes = [torch.linspace(-1, 1, n) if n > 1 else torch.zeros(1) for n in shape]
+    distance = sum(a**2 for a in torch.meshgrid(*axes, indexing="ij"))
+    return x * ((distance < 0.8) & (distance > 0.02))
+
+
+def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
+    assert actual.shape == expected.shape
+    scale = float(expected.abs().max()) or 1.0
+    assert float((actual.double() - expected.double()).abs().max()) <= tolerance * scale
+
+
+def same_for_all_threads(call: Callable[[], Any]) -> Any:
+    results = []
+    for n in (1, 2, 5):
+        kernels.set_threads(n)
+        results.append(call())
+    for other in results[1:]:
+        for a, b in zip(_flat(results[0]), _flat(other), strict=True):
+            assert torch.equal(a, b)
+    return results[0]
+
+
+def _flat(result: Any) -> list[Tensor]:
+    return [result] if isinstance(result, Tensor) else list(result)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_warp(shape, padding):
+    x, field = image(shape, 1, channels=3), displacement(shape, 2)
+    actual = same_for_all_threads(lambda: kernels.warp(x, field, padding))
+    close(actual, warp.warp(x.double(), field.double(), padding=padding))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_warp_with_gradient_is_what_autograd_gives(shape):
+    x, field = image(shape, 3), displacement(shape, 4)
+    warped, gradient = same_for_all_threads(lambda: kernels.warp_with_gradient(x, field))
+    expected, expected_gradient = twins.warp_with_gradient(x.double(), field.double())
+    close(warped, expected)
+    close(gradient, expected_gradient)
+
+
+@pytest.mark.parametrize("values", [float("nan"), float("inf"), -1e30])
+def test_a_field_that_is_not_finite_reads_nothing(values):
+    x = image((6, 7, 9), 5)
+    field = torch.full((2, 3, 6, 7, 9), values)
+    assert torch.equal(kernels.warp(x, field), torch.zeros_like(x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid"),
+    [
+        ((13, 10, 27), (7, 5, 14)),
+        ((13, 10, 27), (13, 10, 27)),
+        ((13, 10, 27), (2, 3, 4)),
+        ((20, 18, 33), (10, 9, 17)),
+        ((9, 10, 11), (8, 9, 10)),
+        ((9, 10, 11), (12, 5, 30)),
+        ((5, 1, 11), (3, 1, 5)),
+        ((16, 16, 40), (5, 16, 20)),
+        ((1, 8, 24), (1, 4, 8)),
+        ((21, 34), (11, 17)),
+        ((21, 34), (21, 34)),
+        ((16, 7), (3, 3)),
+    ],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_global_correlation(shape, grid, weighted):
+    fixed, moving = image(shape, 6), brain(shape, 7)
+    field = 0.7 * torch.randn(2, len(grid), *grid, generator=generator(8))
+    weight = image(shape, 9) if weighted else None
+    value, gradient = same_for_all_threads(lambda: kernels.global_correlation(fixed, moving, field, weight))
+    q = None if weight is None else weight.double()
+    expected, expected_gradient = twins.global_correlation(fixed.double(), moving.double(), field.double(), q)
+    close(value, expected, 1e-6)
+    close(gradient, expected_gradient)
+
+
+def test_global_correlation_survives_a_large_mean():
+    shape, grid = (12, 14, 20), (6, 7, 10)
+    fixed, moving = 1000 + image(shape, 10), 3000 + image(shape, 11)
+    field = 0.02 * torch.rand(2, 3, *grid, generator=generator(12)) + 0.3
+    field[:, :, -1], field[:, :, :, -1], field[..., -1] = -0.4, -0.4, -0.4  # inside
+    value, gradient = kernels.global_correlation(fixed, moving, field)
+    expected, expected_gradient = twins.global_correlation(fixed.double(), moving.double(), field.double())
+    close(value, expected, 1e-5)
+    close(gradient, expected_gradient, 1e-3)  # float32 images of mean 3000 hold 1e-4 of a grey value
+
+
+def test_global_correlation_of_a_constant_image_has_no_slope():
+    fixed = torch.full((1, 1, 8, 8, 8), 0.3)
+    value, gradient = kernels.global_correlation(fixed, image((8, 8, 8), 1, batch=1), torch.zeros(1, 3, 4, 4, 4))
+    assert value.tolist() == [1.0]
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("shape", [(13, 10, 27), (9, 7, 5), (5, 1, 11), (21, 34)])
+@pytest.mark.parametrize("radius", [1, 2, 3, 4, 10])
+@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_local_correlation(shape, radius, squared, weighted):
+    fixed, warped = image(shape, 13), brain(shape, 14)
+    weight = (image(shape, 15) - 0.3).clamp_min(0) if weighted else None
+    if weight is not None:
+        weight[..., : shape[-1] // 2] = 0
+    value, gradient = same_for_all_threads(
+        lambda: kernels.local_correlation(fixed, warped, radius, squared, 1e-5, weight)
+    )
+    q = None if weight is None else weight.double()
+    expected, expected_gradient = twins.local_correlation(fixed.double(), warped.double(), radius, squared, 1e-5, q)
+    close(value, expected, 1e-6)
+    close(gradient, expected_gradient, 3e-5 if radius == 1 else 1e-5)  # few voxels: small variances
+
+
+@pytest.mark.parametrize("shape", [(13, 10, 27), (30, 26, 37), (9, 7, 5), (5, 1, 11), (1, 12, 15), (21, 34), (1, 12)])
+@pytest.mark.parametrize("scheme", ["additive", "compositional"])
+@pytest.mark.parametrize(("radius", "squared"), [(1, True), (2, True), (2, False), (3, True), (5, True)])
+def test_local_correlation_force(shape, scheme, radius, squared):
+    fixed, moving = brain(shape, 16), brain(shape, 17)
+    field = torch.randn(2, len(shape), *shape, generator=generator(18))
+    value, force = same_for_all_threads(
+        lambda: kernels.local_correlation_force(fixed, moving, field, radius, squared, 1e-3, scheme)
+    )
+    expected, expected_force = twins.local_correlation_force(
+        fixed.double(), moving.double(), field.double(), radius, squared, 1e-3, scheme
+    )
+    close(value, expected, 1e-6)
+    close(force, expected_force, 3e-5 if radius == 1 else 1e-5)  # few voxels: small variances
+
+
+def test_background_of_the_fixed_image_costs_nothing_and_changes_nothing():
+    fixed, moving = torch.zeros(1, 1, 40, 20, 24), image((40, 20, 24), 19, batch=1)
+    fixed[:, :, 17:22, 8:11, 9:13] = image((5, 3, 4), 20, batch=1)
+    field = 0.5 * torch.randn(1, 3, 40, 20, 24, generator=generator(21))
+    out = torch.full_like(field, float("nan"))
+    value, force = same_for_all_threads(
+        lambda: kernels.local_correlation_force(fixed, moving, field, 2, True, 1e-5, "additive", out.clone())
+    )
+    expected, expected_force = twins.local_correlation_force(
+        fixed.double(), moving.double(), field.double(), 2, True, 1e-5, "additive"
+    )
+    close(value, expected, 1e-6)
+    close(force, expected_force)
+    assert not force[:, :, :13].any()
+    assert not force[..., 17:].any()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("sigma", "truncate"), [(1.2, 3.0), (0.4, 3.0), (0.8, 2.5), (4.0, 3.0)])
+def test_gaussian(shape, sigma, truncate):
+    x = image(shape, 22, channels=3)
+    actual = same_for_all_threads(lambda: kernels.gaussian(x, sigma, truncate))
+    close(actual, smooth.gaussian(x.double(), sigma, truncate))
+
+
+@pytest.mark.parametrize("sigma", [(0, 1.0, 0), (1.5, 0, 0), (0, 0, 0.7), (0, 0, 0), (1.0, 0, 2.0), (2.0, 1.0, 0)])
+def test_gaussian_of_one_axis(sigma):
+    x = image((11, 70, 19), 23)
+    close(same_for_all_threads(lambda: kernels.gaussian(x, sigma)), smooth.gaussian(x.double(), sigma))
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.4, 1.2, 5.0])
+def test_taps_are_those_of_the_operator(sigma):
+    half = memory.half_taps(sigma, 3.0)
+    assert half[:0:-1] + half == pytest.approx(smooth.gaussian_taps(sigma, 3.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compose(shape):
+    outer, inner = displacement(shape, 24, 1.0), displacement(shape, 25)
+    actual = same_for_all_threads(lambda: kernels.compose(outer, inner))
+    close(actual, compose.compose(outer.double(), inner.double()))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compose_small(shape):
+    field, update = displacement(shape, 26), 0.5 * torch.randn(2, len(shape), *shape, generator=generator(27))
+    actual = same_for_all_threads(lambda: kernels.compose_small(field, update))
+    close(actual, twins.compose_small(field.double(), update.double()))
+
+
+def test_compose_small_is_first_order_exact():
+    """On a linear field the star and the interpolation agree, inside the image."""
+    shape = (9, 10, 12)
+    matrix = 0.1 * torch.randn(3, 3, generator=generator(28))
+    field = torch.einsum("ab,b...->a...", matrix, warp.identity(torch.zeros(1, 3, *shape))[0])[None]
+    update = torch.rand(1, 3, *shape, generator=generator(29)) - 0.5
+    inside = (slice(None), slice(None), *[slice(1, -1)] * 3)
+    close(kernels.compose_small(field, update)[inside], kernels.compose(field, update)[inside])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("scheme", "difference"),
+    [("central", derivative.central_difference), ("forward", derivative.forward_difference)],
+)
+def test_determinant(shape, scheme, difference):
+    field = displacement(shape, 30, 0.4).clamp(-3, 3)
+    actual = same_for_all_threads(lambda: kernels.determinant(field, scheme))
+    close(actual, jacobian.determinant(field.double(), difference))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_folds(shape):
+    field = displacement(shape, 31, 0.7).clamp(-3, 3)
+    central = kernels.determinant(field)
+    forward = kernels.determinant(field, "forward")[(slice(None), *[slice(0, max(n - 1, 1)) for n in shape])]
+    for n in (1, 2):
+        kernels.set_threads(n)
+        for b, folds in enumerate(kernels.folds(field)):
+            assert folds.central == int((central[b] <= 0).sum())
+            assert folds.forward == int((forward[b] <= 0).sum())
+            assert folds.least == pytest.approx(float(central[b].min()), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ((7, 5, 14), (13, 10, 27)),
+        ((13, 10, 27), (7, 5, 14)),
+        ((9, 8, 10), (9, 8, 10)),
+        ((4, 1, 6), (9, 1, 9)),
+        ((5, 6, 7), (1, 6, 20)),
+        ((1, 6, 7), (5, 3, 2)),
+        ((11, 17), (21, 34)),
+        ((21, 34), (8, 5)),
+    ],
+)
+def test_resize_field_and_its_adjoint(source, target):
+    field, force = displacement(source, 32), displacement(target, 33)
+    actual = same_for_all_threads(lambda: kernels.resize_field(field, target))
+    close(actual, resample.resize_field(field.double(), target))
+    actual = same_for_all_threads(lambda: kernels.resize_field_adjoint(force, source))
+    close(actual, resample.resize_field_adjoint(force.double(), source))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_smoothness_gradient(shape):
+    field = displacement(shape, 34)
+    value, gradient = same_for_all_threads(lambda: kernels.smoothness_gradient(field))
+    expected, expected_gradient = twins.smoothness_gradient(field.double())
+    close(value, expected, 1e-6)
+    close(gradient, expected_gradient)
+
+
+def test_out_is_written_and_returned():
+    field = displacement((6, 7, 9), 35)
+    out = torch.full_like(field, float("nan"))
+    assert kernels.gaussian(field, 1.0, out=out) is out
+    assert torch.equal(out, kernels.gaussian(field, 1.0))
+
+
+def test_strided_tensors_are_taken():
+    x, field = image((9, 8, 12), 36).transpose(2, 4), displacement((12, 8, 9), 37)
+    assert torch.equal(kernels.warp(x, field), kernels.warp(x.contiguous(), field))
+
+
+def test_usable_says_what_the_kernels_take():
+    x = torch.zeros(1, 1, 4, 4, 4)
+    assert kernels.usable(x)
+    assert not kernels.usable(x, x.double())
+    assert not kernels.usable(x.to("meta"))
+    assert not kernels.usable(x[..., :1])
+    assert not kernels.usable(x[0, 0, 0])
+    wanted = x.clone().requires_grad_()
+    assert not kernels.usable(wanted)
+    with torch.no_grad():
+        assert kernels.usable(wanted)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, u: kernels.warp(x.double(), u),
+        lambda x, u: kernels.warp(x[0, 0], u),
+        lambda x, u: kernels.warp(x[..., :1], u[..., :1]),
+        lambda x, u: kernels.warp(x, u[:, :2]),
+        lambda x, u: kernels.warp(x, u[..., :3]),
+        lambda x, u: kernels.warp(x, u[:0]),
+        lambda x, u: kernels.warp(x, torch.cat([u, u])),
+        lambda x, u: kernels.warp_with_gradient(u, u),
+        lambda x, u: kernels.local_correlation(x, x[..., :3], 2),
+        lambda x, u: kernels.local_correlation(x, x, 0),
+        lambda x, u: kernels.local_correlation(x, x, 65),
+        lambda x, u: kernels.local_correlation(x, x, 2, epsilon=0.0),
+        lambda x, u: kernels.gaussian(u, 1.0, out=u),
+        lambda x, u: kernels.gaussian(u, 1.0, out=x),
+        lambda x, u: kernels.gaussian(u, 1.0, out=u.double()),
+    ],
+)
+def test_what_does_not_fit_is_refused(call):
+    with pytest.raises(InputError, match="expected"):
+        call(torch.zeros(1, 1, 4, 5, 6), torch.zeros(1, 3, 4, 5, 6))
+
+
+def test_the_extension_refuses_what_python_let_through():
+    with pytest.raises(ValueError, match="shape"):
+        kernels._extension.folds([4, 4, 1], 0)
+    with pytest.raises(ValueError, match="shape"):
+        kernels._extension.folds([4, 0, 4], 0)
+    with pytest.raises(ValueError, match="radius"):
+        kernels._extension.local_correlation([4, 4, 4], 0, 0, 0, 65, True, 1.0, 0)
+    with pytest.raises(ValueError, match="radius"):
+        kernels._extension.local_correlation_force([4, 4, 4], 0, 0, 0, 0, True, 1.0, True, 0)
+    with pytest.raises(ValueError, match="taps"):
+        kernels._extension.correlate([4, 4, 4], 1, 0, [[], []], 0)
+    with pytest.raises(ValueError, match="kernels called"):
+        kernels._extension.select("mmx")
+
+
+def run_python(code: str, **environment: str) -> str:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=120
+    ).stdout.strip()
+
+
+def test_threads_come_from_the_environment(instruction_set):
+    if instruction_set != "baseline":
+        pytest.skip("once is enough")
+    code = "from pirate import kernels; print(kernels.threads(), kernels.variant())"
+    said = run_python(code, PIRATE_NUM_THREADS="3", OMP_NUM_THREADS="2", PIRATE_SIMD="baseline")
+    assert said == "3 baseline"
+    assert run_python(code, PIRATE_NUM_THREADS="", OMP_NUM_THREADS="2").startswith("2 ")
+
+
+def test_a_forked_child_computes_the_same(instruction_set):
+    if instruction_set != "baseline" or not hasattr(os, "fork"):
+        pytest.skip("once is enough")
+    code = """
+import os, torch
+from pirate import kernels
+kernels.set_threads(3)
+x = torch.rand(1, 3, 40, 12, 16)
+before = kernels.gaussian(x, 1.0)
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.equal(kernels.gaussian(x, 1.0), before) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run_python(code) == "0"
+
+
+def test_a_missing_extension_is_one_warning(monkeypatch, caplog):
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with caplog.at_level(logging.WARNING, logger="pirate"):
+        assert kernels._load() is None
+    assert len(caplog.records) == 1
+    monkeypatch.setattr(kernels, "_extension", None)
+    assert not kernels.available()
+    assert not kernels.usable(torch.zeros(1, 1, 4, 4, 4))
