@@ -43,7 +43,7 @@ CORTEX_MM = 2.9
 SULCUS_MM = 0.65
 FLUID_MM = 1.4
 REACH_MM = (72.0, 86.0, 76.0)  # half axes of an ellipsoid that holds the brain
-CHUNK = 16384  # points at a time; keeps the waves in cache
+CHUNK = 65536  # points at a time; keeps the waves in cache
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ def _velocity(
     coarse_steps = steps * [(n - 1) / (c - 1) for n, c in zip(shape, coarse, strict=True)]
     where = _millimetres(identity(torch.empty(1, d, *coarse))[0], coarse_steps, coarse)
     velocity = torch.zeros(d, where.shape[0])
-    for wavelength, amplitude in ((110.0, 2.2), (62.0, 1.35), (36.0, 0.6)):
+    for wavelength, amplitude in ((110.0, 2.1), (62.0, 1.6), (36.0, 0.75)):
         for axis in range(d):
             velocity[axis] += amplitude * Waves.draw(generator, 10, wavelength).value(where)
     inside = next(anatomy.layers(where)).distance < 0

@@ -6,8 +6,9 @@ of a displacement are LPS mm, x fastest, the vector innermost; they are stored a
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -22,6 +23,8 @@ from pirate.transform import Displacement, Part, Transform
 
 _MOST_PARTS = 64
 _DEFLATE_LIMIT = 1032  # deflate cannot expand a byte into more
+_LARGEST_HEAP = 1 << 16  # bytes
+_LARGEST_ADDRESS = 1 << 62
 _FIELD_TYPES = ("DisplacementFieldTransform", "GaussianSmoothingOnUpdateDisplacementFieldTransform")
 
 
@@ -117,10 +120,37 @@ def _member(path: Path, parent: h5py.Group, name: str, kind: type) -> Any:
 
 
 def _kind(path: Path, entry: h5py.Group) -> str:
+    """Return ITK's name of a transform, a string of variable length.
+
+    HDF5 keeps it as length, address of a heap and number in it, and crashes if a damaged file leads astray;
+    so the few bytes are followed here.
+    """
     dataset = _member(path, entry, "TransformType", h5py.Dataset)
-    text = dataset[()] if dataset.size == 1 and dataset.dtype.kind in "OS" else b""
-    value = np.asarray(text, dtype=object).ravel()[0]
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+    if dataset.dtype.kind == "S" and dataset.size == 1:
+        return bytes(np.asarray(dataset[()]).ravel()[0]).decode("ascii", "replace")
+    start = dataset.id.get_offset() if dataset.size == 1 and h5py.check_string_dtype(dataset.dtype) else None
+    with path.open("rb") as file:
+        text = b"" if start is None else _heap_string(file, start)
+    return text.decode("ascii", "replace")
+
+
+def _heap_string(file: BinaryIO, start: int) -> bytes:
+    """Return the string whose reference lies at byte `start`; empty if it leads nowhere."""
+    file.seek(start)
+    reference = file.read(16)
+    length, address, wanted = struct.unpack("<IQI", reference) if len(reference) == 16 else (0, 0, 0)
+    file.seek(min(address, _LARGEST_ADDRESS))
+    head = file.read(16)
+    if length > 200 or head[:4] != b"GCOL":
+        return b""
+    heap = head + file.read(min(int.from_bytes(head[8:16], "little"), _LARGEST_HEAP))
+    at = 16
+    while at + 16 <= len(heap):  # number, references, 4 reserved, size, content padded to 8 bytes
+        number, size = struct.unpack_from("<H6xQ", heap, at)
+        if number == wanted or number == 0:
+            return heap[at + 16 : at + 16 + min(size, length)] if number else b""
+        at += 16 + (size + 7) // 8 * 8
+    return b""
 
 
 def _numbers(path: Path, entry: h5py.Group, name: str, count: int | None, limit: int | None) -> NDArray[Any]:

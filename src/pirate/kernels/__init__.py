@@ -15,7 +15,8 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -40,9 +41,23 @@ def available() -> bool:
     return _extension is not None
 
 
+_enabled = True
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Inside the block the torch twins run: to compare with them, or to time them."""
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before
+
+
 def usable(*tensors: Tensor) -> bool:
     """Whether the kernels take these: CPU, float32, no derivative wanted, two voxels or more in a row."""
-    return available() and all(
+    return (available() and _enabled) and all(
         t.device.type == "cpu"
         and t.dtype == torch.float32
         and t.ndim in (4, 5)
@@ -60,7 +75,8 @@ def threads() -> int:
 
 def set_threads(n: int) -> None:
     """Use `n` threads from now on; 0 returns to the environment's choice."""
-    _extension.set_threads(n)
+    if available():
+        _extension.set_threads(n)
 
 
 def variant() -> str:

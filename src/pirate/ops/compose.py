@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pirate import kernels
 from pirate.ops.warp import warp
 
 
@@ -21,6 +22,8 @@ def compose(outer: Tensor, inner: Tensor) -> Tensor:
     Returns:
         (B, d, *shape), voxels.
     """
+    if kernels.usable(outer, inner):
+        return kernels.compose(outer, inner)
     return inner + warp(outer, inner, padding="border")
 
 

@@ -8,6 +8,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from pirate import kernels
 from pirate.ops.derivative import central_difference, forward_difference
 
 
@@ -22,6 +23,8 @@ def determinant(field: Tensor, difference: Callable[[Tensor, int], Tensor] = cen
         (B, *shape), no unit: local volume change; <= 0 is a fold.
     """
     d = field.shape[1]
+    if kernels.usable(field) and difference in (central_difference, forward_difference):
+        return kernels.determinant(field, "central" if difference is central_difference else "forward")
     columns = [difference(field, axis) for axis in range(d)]  # columns[a][:, c] = d field_c / d x_a
     return _determinant([[columns[a][:, c] + (1.0 if a == c else 0.0) for a in range(d)] for c in range(d)])
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pirate import kernels
+
 
 def half_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """Shape of the half-resolution grid: (n + 1) // 2 voxels, at least 2 where there are 2 or more."""
@@ -42,11 +44,15 @@ def resize_field(field: Tensor, shape: Sequence[int]) -> Tensor:
     Returns:
         (B, d, *shape), voxels of the target grid.
     """
+    if kernels.usable(field) and shape[-1] >= 2:
+        return kernels.resize_field(field, shape)
     return resize(field, shape) * _per_channel(field, unit_change(field.shape[2:], shape))
 
 
 def resize_field_adjoint(force: Tensor, shape: Sequence[int]) -> Tensor:
     """Adjoint of `resize_field`: takes a gradient at full resolution to one at `shape`, (B, d, *shape)."""
+    if kernels.usable(force) and shape[-1] >= 2:
+        return kernels.resize_field_adjoint(force, shape)
     return resize_adjoint(force * _per_channel(force, unit_change(shape, force.shape[2:])), shape)
 
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pirate import kernels
+
 
 def gaussian_taps(sigma: float, truncate: float = 3.0) -> list[float]:
     """Weights of a sampled, normalised Gaussian of `sigma` voxels, cut at `truncate` sigmas; odd length."""
@@ -31,6 +33,8 @@ def gaussian(x: Tensor, sigma: float | Sequence[float], truncate: float = 3.0) -
     """
     d = x.ndim - 2
     sigmas = [float(sigma)] * d if isinstance(sigma, int | float) else [float(s) for s in sigma]
+    if kernels.usable(x):
+        return kernels.gaussian(x, sigmas, truncate)
     for axis, s in enumerate(sigmas):
         if s > 0:
             x = _correlate(x, gaussian_taps(s, truncate), axis)

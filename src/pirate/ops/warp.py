@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pirate import kernels
+
 Interpolation = Literal["linear", "nearest"]
 Padding = Literal["zeros", "border"]
 
@@ -83,6 +85,8 @@ def warp(
     Returns:
         (B, C, *shape), the unit of `image`.
     """
+    if interpolation == "linear" and image.shape[2:] == field.shape[2:] and kernels.usable(image, field):
+        return kernels.warp(image, field, padding)
     return sample(image, identity(field) + field, interpolation, padding)
 
 
@@ -100,6 +104,8 @@ def warp_with_gradient(image: Tensor, field: Tensor) -> tuple[Tensor, Tensor]:
         warped, (B, 1, *shape), the unit of `image`; its gradient with respect to `field`, (B, d, *shape),
         that unit per voxel. A position that is not a number gives a value that is not a number.
     """
+    if image.shape[2:] == field.shape[2:] and kernels.usable(image, field):
+        return kernels.warp_with_gradient(image, field)
     d = field.shape[1]
     dtype = torch.promote_types(image.dtype, field.dtype)
     with torch.no_grad():

@@ -222,8 +222,7 @@ def use_threads(threads: int | None) -> None:
         if threads < 1:
             raise UsageError(f"threads is {threads}; expected at least 1.")
         torch.set_num_threads(threads)
-        if kernels.available():
-            kernels.set_threads(threads)
+        kernels.set_threads(threads)
 
 
 def build_operator(pair: _Pair, settings: Settings, device: torch.device) -> Pirate:
