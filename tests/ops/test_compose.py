@@ -93,7 +93,6 @@ def test_the_inverse_of_a_smooth_field_undoes_it_from_both_sides(shape, largest)
     field = smooth_field(shape, largest)
     assert (determinant(field) > 0).all()
     inverse = invert(field, iterations=50, tolerance=1e-6)
-    assert inverse.iterations < 50
     assert float(inverse.error.max()) < 1e-6  # at the border too: the field continues there
     inside = (..., *[slice(5, -5)] * len(shape))
     assert compose(field, inverse.field)[inside].abs().max() < 1e-6
@@ -105,7 +104,6 @@ def test_the_inverse_of_a_smooth_field_undoes_it_from_both_sides(shape, largest)
 def test_the_inverse_of_a_translation_is_the_opposite_translation(shape):
     field = constant(shape, [6.0, -2.5, 1.25][: len(shape)])
     inverse = invert(field)
-    assert inverse.iterations == 0
     torch.testing.assert_close(inverse.field, -field, rtol=0, atol=1e-10)
 
 
@@ -113,7 +111,6 @@ def test_the_reported_error_is_the_error():
     field = smooth_field((24, 25), 3.0)
     for iterations in (0, 1, 3, 20):
         inverse = invert(field, iterations, tolerance=0.0)
-        assert inverse.iterations == iterations
         left = inverse.field + warp(field, inverse.field, padding="border")
         torch.testing.assert_close(inverse.error, left.norm(dim=1), rtol=0, atol=1e-12)
 
@@ -130,7 +127,6 @@ def test_a_folded_field_reports_a_large_error_and_stays_finite():
     assert folding_ratio(field).item() > 0
     inverse = invert(field, iterations=100)
     assert torch.isfinite(inverse.field).all()
-    assert inverse.iterations == 100
     assert inverse.error.max() > 1
 
 
@@ -147,7 +143,6 @@ def test_a_field_that_is_not_finite_ends_the_iteration_with_that_error():
     field = torch.zeros(1, 2, 5, 6, dtype=torch.float64)
     field[0, 0, 2, 2] = float("nan")
     inverse = invert(field)
-    assert inverse.iterations == 0
     assert torch.isnan(inverse.error[0, 2, 2])
 
 

@@ -115,6 +115,9 @@ class LocalCorrelation(Similarity):
         if not kernels.usable(self.fixed, moving, field):
             return super().on_field(moving, field, moving_mask)
         check_shape(moving, self.fixed, "moving")
+        low, high = moving.aminmax()
+        if not bool(high > low):  # constant or not a number: the torch path says which
+            return super().on_field(moving, field, moving_mask)
         shape, own, radius = self.fixed.shape[2:], field.shape[2:], self.window // 2
         full = field if own == shape else resize_field(field, shape)
         weight = self.weight_on_field(field, moving_mask)

@@ -24,7 +24,7 @@ from pirate.transform import Displacement, Part, Transform
 _MOST_PARTS = 64
 _DEFLATE_LIMIT = 1032  # deflate cannot expand a byte into more
 _LARGEST_HEAP = 1 << 16  # bytes
-_LARGEST_ADDRESS = 1 << 62
+_LARGEST_ADDRESS = 1 << 40
 _FIELD_TYPES = ("DisplacementFieldTransform", "GaussianSmoothingOnUpdateDisplacementFieldTransform")
 
 
@@ -194,7 +194,9 @@ def _decoded(path: Path, entry: h5py.Group, kind: str, limit: int | None) -> Par
         )
     shape = tuple(int(n) for n in fixed[:ndim])
     count = int(np.prod([*shape, ndim], dtype=object))
-    parameters = _numbers(path, entry, "TransformParameters", count, limit).astype(np.float32, copy=False)
+    numbers = _numbers(path, entry, "TransformParameters", count, limit)
+    with np.errstate(over="ignore"):
+        parameters = numbers.astype(np.float32, copy=False)
     if not np.isfinite(parameters).all():
         raise reject(
             path, "it holds NaN or infinite displacements", "finite numbers", "Write the transform again."

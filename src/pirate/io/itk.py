@@ -101,8 +101,9 @@ def affine_of(path: Path, kind: str, parameters: ArrayLike, fixed: ArrayLike) ->
         c = np.zeros(ndim) if centre.size == 0 else centre[:ndim]
         lps = np.eye(4)
         lps[:ndim, :ndim] = matrix
-        lps[:ndim, 3] = translation + c - matrix @ c
-        return Affine(_FLIP @ lps @ _FLIP)
+        with np.errstate(over="ignore", invalid="ignore"):  # Affine refuses what is not finite
+            lps[:ndim, 3] = translation + c - matrix @ c
+            return Affine(_FLIP @ lps @ _FLIP)
     except (ValueError, IndexError) as error:
         raise reject(
             path,

@@ -329,3 +329,29 @@ def smoothness_gradient(field: Tensor, out: Tensor | None = None) -> tuple[Tenso
     for b in range(len(field)):
         value[b] = _extension.smoothness_gradient(sizes(field), *at(b, field, out))
     return value, out
+
+
+def invert(field: Tensor, iterations: int, tolerance: float) -> tuple[Tensor, Tensor]:
+    """Inverse of each field by a damped fixed-point iteration, every voxel until it is exact enough.
+
+    Args:
+        field: (B, d, *shape), voxels; its border continues outside.
+        iterations: at most so many for a voxel.
+        tolerance: error in voxels at which a voxel is left alone.
+
+    Returns:
+        inverse (B, d, *shape), voxels; error ``|v + field(x + v)|`` (B, *shape), voxels.
+    """
+    field = displacement(field, field)
+    inverse, error = torch.empty_like(field), field.new_empty((len(field), *field.shape[2:]))
+    for b in range(len(field)):
+        _extension.invert(sizes(field), *at(b, field), iterations, tolerance, *at(b, inverse, error))
+    return inverse, error
+
+
+def change(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+    """Lengths ``|after - before|`` and ``|after|`` of each element of the batch: (B, C, *shape) -> (B,), (B,) float64."""
+    before, after = dense("before", before), like("after", after, before)
+    squares = [_extension.change(before[0].numel(), *at(b, before, after)) for b in range(len(before))]
+    lengths = torch.tensor(squares, dtype=torch.float64).sqrt()
+    return lengths[:, 0], lengths[:, 1]

@@ -34,8 +34,6 @@ class Inverse(NamedTuple):
     """(B, d, *shape), voxels."""
     error: Tensor
     """(B, *shape), voxels: ``|inverse(x) + field(x + inverse(x))|``, 0 for an exact inverse."""
-    iterations: int
-    """Iterations spent."""
 
 
 def invert(field: Tensor, iterations: int = 50, tolerance: float = 1e-3) -> Inverse:
@@ -50,15 +48,17 @@ def invert(field: Tensor, iterations: int = 50, tolerance: float = 1e-3) -> Inve
         tolerance: stop when the largest error is below so many voxels.
 
     Returns:
-        `Inverse`: field, error in voxels at each voxel, iterations spent.
+        `Inverse`: field, and error in voxels at each voxel.
     """
+    if kernels.usable(field):
+        return Inverse(*kernels.invert(field, iterations, tolerance))
     inverse = -field
     damping = torch.ones_like(field[:, :1])
     residual = inverse + warp(field, inverse, padding="border")
     error = torch.linalg.vector_norm(residual, dim=1, keepdim=True)
-    spent = 0
-    while spent < iterations and float(error.max()) >= tolerance:
-        spent += 1
+    for _ in range(iterations):
+        if not float(error.max()) >= tolerance:
+            break
         trial = inverse - damping * residual
         residual_trial = trial + warp(field, trial, padding="border")
         error_trial = torch.linalg.vector_norm(residual_trial, dim=1, keepdim=True)
@@ -67,7 +67,7 @@ def invert(field: Tensor, iterations: int = 50, tolerance: float = 1e-3) -> Inve
         residual = torch.where(better, residual_trial, residual)
         error = torch.where(better, error_trial, error)
         damping = torch.where(better, (damping * 1.5).clamp_max(1.0), damping * 0.5)
-    return Inverse(inverse, error[:, 0], spent)
+    return Inverse(inverse, error[:, 0])
 
 
 def exponential(velocity: Tensor, squarings: int | None = None) -> Tensor:

@@ -30,7 +30,7 @@ from pirate.transform import Displacement, Transform, frame
 
 Interpolation = Literal["linear", "nearest", "vote"]
 
-_SLAB_VOXELS = 1 << 18  # so many positions are held at once: some 30 MB with the vote's corners
+_SLAB_VOXELS = 1 << 20  # so many positions are held at once: some 100 MB with the vote's corners
 _SAME_VOXEL = 1e-4  # a field on the reference grid is read at its own voxels
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from pirate.denoisers.plug import Denoiser, call
@@ -43,15 +44,16 @@ class Pirate:
     def __call__(self, field: Tensor, gamma: float) -> tuple[Tensor, float]:
         """Return T(field), (B, d, *field shape), and the energy g + alpha r at `field`."""
         n = field[0, 0].numel()
-        value, step = self.penalty.on_field(self.moving, field, self.moving_mask)
-        step = step * n
+        value, slope = self.penalty.on_field(self.moving, field, self.moving_mask)
+        step = slope.mul_(n)
         if self.alpha > 0:
             roughness, slope = Smoothness().value_and_gradient(field)
             value = value + self.alpha * roughness
-            step += (self.alpha * n) * slope
+            step.add_(slope, alpha=self.alpha * n)
         if self.denoiser is not None:
-            step += self.tau * (field - self.denoised(self.denoiser, field))
-        return field - gamma * step, float(value.sum())
+            noise = field - self.denoised(self.denoiser, field)
+            step.add_(noise, alpha=self.tau)
+        return torch.add(field, step, alpha=-gamma), float(value.sum())
 
     def denoised(self, denoiser: Denoiser, field: Tensor) -> Tensor:
         """D(field, sigma), handing over the fixed and the warped image if the denoiser asks for them."""

@@ -176,7 +176,7 @@ def determinant_map(path: Path, grid: Grid, fixed: Array, field: Array) -> Path:
         panel = sheet.panels[0][column]
         folds = values <= 0
         shown = np.log2(np.where(folds, 1.0, values))
-        shown = np.where(display.plane(inside, view), shown, np.nan)
+        shown = np.where(ndimage.binary_fill_holes(display.plane(inside, view)), shown, np.nan)
         drawn = show(panel, shown, display, view, "PuOr_r", (-2, 2))
         drawn.set_interpolation("nearest")
         if folds.any():

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pirate import kernels
+
 Operator = Callable[[Tensor, float], tuple[Tensor, float]]
 """(field, gamma) to T(field), of the same shape, and the energy AT `field`; leaves its argument unchanged."""
 
@@ -74,7 +76,10 @@ def relative_change(field: Tensor, following: Tensor) -> Tensor:
     Returns:
         (B,), float64, without unit.
     """
-    change, length = norm(following - field), norm(following)
+    if kernels.usable(field, following):
+        change, length = kernels.change(field, following)
+    else:
+        change, length = norm(following - field), norm(following)
     scale = torch.where(length > 0, length, norm(field))
     return torch.where(change > 0, change / scale, change)
 

@@ -36,15 +36,16 @@ struct Background {
   // Whether all V cells read zeros only.
   template <int D>
   PIRATE_INLINE bool empty(const Cell<D>& c) const {
-    vi block = c.x[0].b >> kBlock;
-    block = block * nj;
-    if constexpr (D == 3) block += c.x[1].b >> kBlock;
-    block = block * nk + (c.x[D - 1].b >> kBlock);
+    vi block = (c.b[0] >> kBlock) * nj;
+    if constexpr (D == 3) block += c.b[1] >> kBlock;
+    block = block * nk + (c.b[D - 1] >> kBlock);
     alignas(64) std::int32_t at[V];
     __builtin_memcpy(at, &block, sizeof block);
-    unsigned any = 0;
-    for (int l = 0; l < V; ++l) any |= occupied[at[l]];
-    return any == 0;
+    asm("" : "+m"(at));
+    const std::uint8_t* flags = occupied.data();
+    unsigned found = 0;
+    for (int l = 0; l < V; ++l) found |= flags[at[l]];
+    return found == 0;
   }
 
  private:
@@ -54,17 +55,14 @@ struct Background {
     double sum_row = 0;
     for (int k = 0; k < n; k += side) {
       const int count = n - k < side ? n - k : side, b = k >> kBlock;
-      vf any = {}, part = {};
-      for (int m = 0; m < side && m < count; m += V) {
+      vi found = {};
+      vf part = {};
+      for (int m = 0; m < count; m += V) {
         const vf v = load_first(row + k + m, count - m);
-        any = (vf)((vi)any | (vi)(v != 0.f));
+        found |= v != 0.f;
         part += v;
       }
-      alignas(64) std::int32_t bits[V];
-      __builtin_memcpy(bits, &any, sizeof any);
-      std::int32_t found = 0;
-      for (int l = 0; l < V; ++l) found |= bits[l];
-      if (!found) continue;
+      if (!any(found)) continue;
       here[b] = before[b] = 1;
       if (row[k] != 0.f && b > 0) here[b - 1] = before[b - 1] = 1;
       sum_row += sum(part);

@@ -44,14 +44,17 @@ Sums fixed_sums(const Shape& s, const float* fixed, const float* weight) {
     vd q = {}, f = {}, ff = {};
     const std::size_t start = i * s.plane();
     const int n = s.plane();
-    for (int k = 0; k < n; k += V) {
-      const int count = n - k < V ? n - k : V;
-      const vd x = wide(load_first(fixed + start + k, count));
-      const vd y = weight ? x * wide(load_first(weight + start + k, count)) : x;
-      if (weight) q += wide(load_first(weight + start + k, count));
+    vectors(0, n, [&](int k, auto part) PIRATE_BODY {
+      const vd x = wide(part.load(fixed + start + k));
+      vd y = x;
+      if (weight) {
+        const vd e = wide(part.load(weight + start + k));
+        y *= e;
+        q += e;
+      }
       f += y;
       ff += y * x;
-    }
+    });
     parts[i].q = weight ? total(q) : n;
     parts[i].f = total(f);
     parts[i].ff = total(ff);
@@ -120,6 +123,7 @@ struct Sweep {
   const Line &li, &lj;
   const Slots& slots;
   const Background& background;
+  const Sampler<D>& sampler;
   float pf, pw, change[D];
   float* sums;  // [i][j][K][k] at the coarse resolution
 
@@ -158,11 +162,10 @@ struct Sweep {
     for (int c = 0; c < D; ++c) {
       const float* a = field + c * t.size() + li.lower[i] * t.plane();
       const float* b = li.lower[i] + 1 < t.i ? a + n : a;
-      for (int k = 0; k < n; k += V) {
-        const int count = n - k < V ? n - k : V;
-        const vf x = load_first(a + k, count), y = load_first(b + k, count);
-        store_first(flat + std::size_t(c) * n + k, set(change[c]) * (x + w * (y - x)), count);
-      }
+      vectors(0, n, [&](int k, auto part) PIRATE_BODY {
+        const vf x = part.load(a + k), y = part.load(b + k);
+        part.store(flat + std::size_t(c) * n + k, change[c] * (x + w * (y - x)));
+      });
     }
   }
 
@@ -187,11 +190,10 @@ struct Sweep {
       for (int c = 0; c < D; ++c) {
         const float* a = flat + (std::size_t(c) * t.j + lj.lower[j]) * t.k;
         const float* b = lj.lower[j] + 1 < t.j ? a + t.k : a;
-        for (int k = 0; k < t.k; k += V) {
-          const int count = t.k - k < V ? t.k - k : V;
-          const vf x = load_first(a + k, count), y = load_first(b + k, count);
-          store_first(row + c * wide_k + k, x + set(lj.weight[j]) * (y - x), count);
-        }
+        vectors(0, t.k, [&](int k, auto part) PIRATE_BODY {
+          const vf x = part.load(a + k), y = part.load(b + k);
+          part.store(row + c * wide_k + k, x + lj.weight[j] * (y - x));
+        });
         if (t.k == 1) row[c * wide_k + 1] = row[c * wide_k];
       }
       if (sweep_row(i, j, row, acc, wide_k, w, ww, fw)) touched[0] = touched[1] = true;
@@ -223,12 +225,12 @@ struct Sweep {
         if constexpr (D == 3) p[1] += float(j);
         p[D - 1] += load(&slots.position[x]);
         Cell<D> cell;
-        locate<D, false>(s, p, cell);
+        locate<D, false>(sampler, p, cell);
         if (background.empty<D>(cell)) continue;
         if (!found)
           for (int r = 0; r < K; ++r) low[r] = high[r] = vf{};
         found = true;
-        const vf v = interpolate<D>(s, moving, cell, g);
+        const vf v = interpolate<D, true>(sampler, moving, cell, g);
         const vf f = pick(fixed + start, &slots.at[x]);
         vd dv = wide(v);
         const vd df = wide(f);
@@ -272,12 +274,11 @@ struct Sweep {
       for (int m = 1; m < t.k; ++m) o[m] += high[m - 1];
     }
     const int n = row_size();
-    for (int k = 0; k < n; k += V) {
-      const int count = n - k < V ? n - k : V;
-      const vf x = load_first(out + k, count);
-      store_first(below + k, load_first(below + k, count) + set(1.f - weight_i) * x, count);
-      store_first(above + k, load_first(above + k, count) + set(weight_i) * x, count);
-    }
+    vectors(0, n, [&](int k, auto part) PIRATE_BODY {
+      const vf x = part.load(out + k);
+      part.store(below + k, part.load(below + k) + (1.f - weight_i) * x);
+      part.store(above + k, part.load(above + k) + weight_i * x);
+    });
   }
 };
 
@@ -287,9 +288,10 @@ double coarse(const Shape& s, const Shape& t, const float* fixed, const float* m
   const Line li(t.i, s.i), lj(t.j, s.j), lk(t.k, s.k);
   const Slots slots(lk);
   const Background background(s, moving);
+  const Sampler<D> sampler(s);
   Sums sums = fixed_sums(s, fixed, weight);
   const double pf = sums.q > 0 ? sums.f / sums.q : 0, pw = background.total / s.size();
-  Sweep<D, Weighted> sweep{s, t, fixed, moving, field, weight, li, lj, slots, background, float(pf), float(pw), {}, nullptr};
+  Sweep<D, Weighted> sweep{s, t, fixed, moving, field, weight, li, lj, slots, background, sampler, float(pf), float(pw), {}, nullptr};
   for (int c = 0; c < D; ++c) sweep.change[c] = unit_change(t, s, c);
   const int cells = std::max(t.i - 1, 1), chunks = std::min(cells, 16);
   const std::size_t plane = sweep.plane_size();
@@ -310,15 +312,14 @@ double coarse(const Shape& s, const Shape& t, const float* fixed, const float* m
       for (int c = 0; c < D; ++c) {
         float* out = gradient + c * t.size() + i * t.plane() + std::size_t(j) * t.k;
         const vf a = set(r.a * sweep.change[c]), b = set(r.b * sweep.change[c]), e = set(r.c * sweep.change[c]);
-        for (int k = 0; k < t.k; k += V) {
-          const int count = t.k - k < V ? t.k - k : V;
+        vectors(0, t.k, [&](int k, auto part) PIRATE_BODY {
           vf v[3] = {};
           for (int m = 0; m < 3; ++m) {
-            if (own) v[m] += load_first(own + (m * D + c) * t.k + k, count);
-            if (more) v[m] += load_first(more + (m * D + c) * t.k + k, count);
+            if (own) v[m] += part.load(own + (m * D + c) * t.k + k);
+            if (more) v[m] += part.load(more + (m * D + c) * t.k + k);
           }
-          store_first(out + k, a * v[0] + b * v[1] + e * v[2], count);
-        }
+          part.store(out + k, a * v[0] + b * v[1] + e * v[2]);
+        });
       }
     }
   });
@@ -330,6 +331,7 @@ template <int D>
 double same_grid(const Shape& s, const float* fixed, const float* moving, const float* field, const float* weight,
                  float* gradient) {
   const Background background(s, moving);
+  const Sampler<D> sampler(s);
   Sums sums = fixed_sums(s, fixed, weight);
   const double pf = sums.q > 0 ? float(sums.f / sums.q) : 0, pw = float(background.total / s.size());
   float* warped = static_cast<float*>(scratch(sizeof(float) * s.size(), 1));
@@ -337,22 +339,23 @@ double same_grid(const Shape& s, const float* fixed, const float* moving, const 
   const std::size_t n = s.size();
   parallel(s.i, [&](int i) {
     vd w = {}, ww = {}, fw = {};
-    for (int j = 0; j < s.j; ++j)
-      for (int k = 0; k < s.k; k += V) {
-        const int count = s.k - k < V ? s.k - k : V;
-        const std::size_t x = (std::size_t(i) * s.j + j) * s.k + k;
+    for (int j = 0; j < s.j; ++j) {
+      const std::size_t row = (std::size_t(i) * s.j + j) * s.k;
+      vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
         vf p[D], g[D] = {}, v = {};
         Cell<D> cell;
-        positions<D>(s, field, i, j, k, count, p);
-        locate<D, false>(s, p, cell);
+        positions<D>(field + row, n, i, j, k, part, p);
+        locate<D, false>(sampler, p, cell);
         if (!background.empty<D>(cell)) {
-          v = keep_first(interpolate<D>(s, moving, cell, g), count);
-          const vd dv = wide(v), qv = weight ? dv * wide(load_first(weight + x, count)) : dv;
-          w += qv, ww += qv * dv, fw += qv * wide(load_first(fixed + x, count));
+          v = interpolate<D, true>(sampler, moving, cell, g);
+          if (part.n < V) v = keep_first(v, part.n);
+          const vd dv = wide(v), qv = weight ? dv * wide(part.load(weight + row + k)) : dv;
+          w += qv, ww += qv * dv, fw += qv * wide(part.load(fixed + row + k));
         }
-        store_first(warped + x, v, count);
-        for (int c = 0; c < D; ++c) store_first(gradient + c * n + x, g[c], count);
-      }
+        part.store(warped + row + k, v);
+        for (int c = 0; c < D; ++c) part.store(gradient + c * n + row + k, g[c]);
+      });
+    }
     parts[i].w = total(w), parts[i].ww = total(ww), parts[i].fw = total(fw);
   });
   for (const Sums& p : parts) sums += p;
@@ -360,13 +363,12 @@ double same_grid(const Shape& s, const float* fixed, const float* moving, const 
   parallel(s.i, [&](int i) {
     const std::size_t start = i * s.plane();
     const int plane = s.plane();
-    for (int k = 0; k < plane; k += V) {
-      const int count = plane - k < V ? plane - k : V;
+    vectors(0, plane, [&](int k, auto part) PIRATE_BODY {
       const std::size_t x = start + k;
-      vf slope_w = set(r.a) * (load_first(fixed + x, count) - float(pf)) + set(r.b) * (load_first(warped + x, count) - float(pw)) + r.c;
-      if (weight) slope_w *= load_first(weight + x, count);
-      for (int c = 0; c < D; ++c) store_first(gradient + c * n + x, slope_w * load_first(gradient + c * n + x, count), count);
-    }
+      vf dw = r.a * (part.load(fixed + x) - float(pf)) + r.b * (part.load(warped + x) - float(pw)) + r.c;
+      if (weight) dw *= part.load(weight + x);
+      for (int c = 0; c < D; ++c) part.store(gradient + c * n + x, dw * part.load(gradient + c * n + x));
+    });
   });
   return r.value;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "simd.hpp"
@@ -63,18 +64,11 @@ inline Intervals foreground(const Shape& s, const float* image) {
     for (int j = 0; j < s.j; ++j) {
       const float* row = image + (std::size_t(i) * s.j + j) * s.k;
       const int x = out.at(i, j);
-      auto any = [&](int k) {
-        alignas(64) std::int32_t bits[V];
-        const vi set_bits = load_first(row + k, std::min(V, s.k - k)) != 0.f;
-        __builtin_memcpy(bits, &set_bits, sizeof bits);
-        std::int32_t found = 0;
-        for (int l = 0; l < V; ++l) found |= bits[l];
-        return found != 0;
-      };
+      auto found = [&](int k) { return any(load_first(row + k, std::min(V, s.k - k)) != 0.f); };
       int first = 0, last = (s.k - 1) / V * V;
-      while (first < s.k && !any(first)) first += V;
+      while (first < s.k && !found(first)) first += V;
       if (first >= s.k) continue;
-      while (!any(last)) last -= V;
+      while (!found(last)) last -= V;
       int lo = first, hi = std::min(last + V, s.k);
       while (row[lo] == 0.f) ++lo;
       while (row[hi - 1] == 0.f) --hi;

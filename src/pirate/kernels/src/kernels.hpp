@@ -20,6 +20,8 @@ void folds(const Shape&, const float*, std::int64_t*, std::int64_t*, double*);
 void resize_field(const Shape&, const Shape&, const float*, float*);
 void resize_field_adjoint(const Shape&, const Shape&, const float*, float*);
 double smoothness_gradient(const Shape&, const float*, float*);
+void invert(const Shape&, const float*, int, float, float*, float*);
+void change(std::int64_t, const float*, const float*, double*, double*);
 void triad(std::int64_t, float*, const float*, const float*);
 
 }  // namespace pirate::PIRATE_VARIANT

@@ -27,6 +27,8 @@
 namespace pirate::PIRATE_VARIANT {
 namespace {
 
+#define PIRATE_STAGE __attribute__((noinline))  // seen by a profiler
+
 enum class Mode { kGiven, kAdditive, kCompositional };
 
 struct Problem {
@@ -53,15 +55,13 @@ struct Stages {
       : statistics(foreground(p.s, p.fixed).over_j(rj).over_i(ri).widen(rk, 0, p.s.k)),
         sums(statistics.over_j(rj).widen(rk, -rk, p.s.k + rk)),
         sums_j(sums.over_j(rj)),
-        force(sums.over_i(ri)),
+        force(sums.over_i(ri).widen(0, 0, p.s.k)),
         planes(force.over_i(ri)),
         warp(force) {
     if (p.mode == Mode::kCompositional) {
       Intervals wide = force;
       warp.join(wide.widen(1, 0, p.s.k)).join(force.over_i(1)).join(force.over_j(1));
     }
-    warp.widen(0, 0, p.s.k);
-    force.widen(0, 0, p.s.k);
   }
 };
 
@@ -75,25 +75,24 @@ class Walk {
     left_ = round_up(2 * r_);
     pitch_ = left_ + round_up(s_.k) + round_up(2 * r_ + 2 * V);
     plane_ = std::size_t(s_.j) * pitch_;
+    plane_ += (1024 + 80 - plane_ % 1024) % 1024;  // planes apart in the sets of the cache (5 lines of 4 kB)
     span_ = 2 * r_ + 2;
-    std::size_t rows = std::size_t(span_) * s_.j * (2 + Weighted + gradients());  // f, w, q, grad
-    const std::size_t held = rows;
-    rows += std::size_t(3) * span_ * s_.j;                                         // box(A), ..
-    rows += std::size_t(2 * r_ + 1) * (Q + 3) + Q + 3 + 1;
-    float* memory = static_cast<float*>(scratch(sizeof(float) * rows * pitch_)) + left_;
-    std::fill(memory - left_, memory - left_ + held * pitch_, 0.f);  // outside the image everything is 0
-    auto take = [&](std::size_t n) { return std::exchange(memory, memory + n * pitch_); };
-    f_ = take(std::size_t(span_) * s_.j);
-    w_ = take(std::size_t(span_) * s_.j);
-    if (Weighted) q_ = take(std::size_t(span_) * s_.j);
-    for (int c = 0; c < gradients(); ++c) g_[c] = take(std::size_t(span_) * s_.j);
-    for (float*& b : box_) b = take(std::size_t(span_) * s_.j);
-    ring_ = take(std::size_t(2 * r_ + 1) * Q);
-    coefficient_ring_ = take(std::size_t(2 * r_ + 1) * 3);
-    line_ = take(Q);
-    coefficient_ = take(3);
-    zero_ = take(1);
-    std::fill(zero_ - left_, zero_ - left_ + pitch_, 0.f);
+    const std::size_t ring = span_ * plane_, held = ring * (2 + Weighted + gradients());
+    const std::size_t lines = std::size_t(2 * r_ + 1) * (Q + 3) + Q + 3 + Q;
+    float* memory = static_cast<float*>(scratch(sizeof(float) * (held + 3 * ring + lines * pitch_))) + left_;
+    std::fill(memory - left_, memory - left_ + held, 0.f);  // outside the image everything is 0
+    auto take = [&](std::size_t n) { return std::exchange(memory, memory + n); };
+    f_ = take(ring);
+    w_ = take(ring);
+    if (Weighted) q_ = take(ring);
+    for (int c = 0; c < gradients(); ++c) g_[c] = take(ring);
+    for (float*& b : box_) b = take(ring);
+    ring_ = take(std::size_t(2 * r_ + 1) * Q * pitch_);
+    coefficient_ring_ = take(std::size_t(2 * r_ + 1) * 3 * pitch_);
+    line_ = take(Q * pitch_);
+    coefficient_ = take(3 * pitch_);
+    zero_ = take(Q * pitch_);
+    std::fill(zero_ - left_, zero_ - left_ + Q * pitch_, 0.f);
   }
 
   // Planes first..last-1 of the result; sums of c over them go to `values`.
@@ -114,15 +113,22 @@ class Walk {
   int gradients() const { return p_.mode == Mode::kAdditive ? s_.d : 0; }
   std::size_t slot(int i, int j) const { return std::size_t(i % span_) * plane_ + std::size_t(j) * pitch_; }
 
-  void warp_plane(int i) {
+  PIRATE_STAGE void warp_plane(int i) {
     for (int j = 0; j < s_.j; ++j) {
       const int x = st_.warp.at(i, j);
       if (st_.warp.empty(x)) continue;
       const int lo = st_.warp.lo[x], hi = st_.warp.hi[x];
       const std::size_t here = slot(i, j), row = (std::size_t(i) * s_.j + j) * s_.k;
       auto copy = [&](const float* from, float* to) {
-        for (int k = lo; k < hi; k += V) store(to + here + k, load_first(from + row + k, s_.k - k));
+        std::memcpy(to + here + lo, from + row + lo, sizeof(float) * (hi - lo));
       };
+      if (p_.field && i + 1 < s_.i) {  // short rows: the hardware would notice too late
+        const int y = st_.warp.at(i, std::min(j + 2, s_.j - 1));
+        const std::size_t soon = std::size_t(y) * s_.k + std::max(0, std::min(st_.warp.lo[y], s_.k));
+        const int n = st_.warp.hi[y] - st_.warp.lo[y];
+        for (int c = 0; c < s_.d; ++c) prefetch(p_.field + c * s_.size() + soon, n);
+        prefetch(p_.fixed + soon, n);
+      }
       copy(p_.fixed, f_);
       if constexpr (Weighted) copy(p_.weight, q_);
       if (p_.mode == Mode::kGiven) copy(p_.warped, w_);
@@ -133,19 +139,22 @@ class Walk {
 
   template <int D>
   void warp_row(int i, int j, int lo, int hi, std::size_t here) {
-    vf p[D], g[D];
-    Cell<D> c;
-    for (int k = lo; k < hi; k += V) {
-      const int count = std::min(V, s_.k - k);
-      positions<D>(s_, p_.field, i, j, k, count, p);
-      locate<D, false>(s_, p, c);
+    const Sampler<D> sampler(s_);
+    const float* field = p_.field + (std::size_t(i) * s_.j + j) * s_.k;
+    const int end = std::min(s_.k, lo + (hi - lo + V - 1) / V * V);
+    vectors(lo, end, [&](int k, auto part) PIRATE_BODY {  // past the image w stays 0
+      vf p[D], g[D], w;
+      Cell<D> c;
+      positions<D>(field, s_.size(), i, j, k, part, p);
+      locate<D, false>(sampler, p, c);
       if (p_.mode == Mode::kCompositional) {
-        store(w_ + here + k, keep_first(interpolate<D>(p_.moving, c), count));
+        w = interpolate<D>(sampler, p_.moving, c);
       } else {
-        store(w_ + here + k, keep_first(interpolate<D>(s_, p_.moving, c, g), count));
+        w = interpolate<D, true>(sampler, p_.moving, c, g);
         for (int m = 0; m < D; ++m) store(g_[m] + here + k, g[m]);
       }
-    }
+      part.store(w_ + here + k, w);
+    });
   }
 
   // Statistics of the windows of plane i, and A, 2 B, (A Sf + 2 B Sw) / n box-summed along k and j.
@@ -162,7 +171,7 @@ class Walk {
   }
 
   // Rows of the sums along i, into the ring.
-  void sums_i(int i, int j) {
+  PIRATE_STAGE void sums_i(int i, int j) {
     const int x = st_.sums.at(i, j);
     if (st_.sums.empty(x)) return;
     const int n = 2 * r() + 1;
@@ -192,7 +201,7 @@ class Walk {
   }
 
   // c of row j, summed, and its coefficients box-summed along k, into their ring.
-  double coefficients(int i, int j) {
+  PIRATE_STAGE double coefficients(int i, int j) {
     const int x = st_.statistics.at(i, j), r = this->r();
     float* out = coefficient_ring_ + std::size_t(j % (2 * rj_ + 1)) * 3 * pitch_;
     const int from = st_.sums_j.lo[x], to = st_.sums_j.hi[x] + V;
@@ -219,7 +228,7 @@ class Walk {
     return sum(total);
   }
 
-  vf window_statistics(int i, int j, int lo, int hi) {
+  PIRATE_STAGE vf window_statistics(int i, int j, int lo, int hi) {
     const float side = 2 * r() + 1, voxels = s_.d == 3 ? side * side * side : side * side;
     const vf zero = {}, epsilon = set(p_.epsilon);
     vf total = {}, inverse = set(1.f / voxels);
@@ -259,7 +268,7 @@ class Walk {
   }
 
   // Box sums along j of the coefficients of plane i, row j.
-  void sums_j(int i, int j) {
+  PIRATE_STAGE void sums_j(int i, int j) {
     const int x = st_.sums.at(i, j);
     if (st_.planes.empty(x)) return;
     const int from = st_.planes.lo[x], to = st_.planes.hi[x] + V;
@@ -278,24 +287,22 @@ class Walk {
   int add_rows(const float* ring, int j, int lo, int hi, float* out, std::size_t step) {
     const int n = 2 * rj_ + 1;
     const float* rows[kMost];
-    bool inside[kMost];
     for (int m = 0; m < n; ++m) {
       const int at = j + m - rj_;
-      inside[m] = at >= 0 && at < s_.j;
-      rows[m] = inside[m] ? ring + std::size_t(at % n) * N * pitch_ : zero_;
+      rows[m] = at >= 0 && at < s_.j ? ring + std::size_t(at % n) * N * pitch_ : zero_;
     }
-    int k = lo;
-    for (; k < hi; k += V)
-      for (int c = 0; c < N; ++c) {
-        vf v = {};
-        if constexpr (R > 0) {
-          for (int m = 0; m < 2 * R + 1; ++m) v += load(rows[m] + (inside[m] ? c * pitch_ : 0) + k);
-        } else {
-          for (int m = 0; m < n; ++m) v += load(rows[m] + (inside[m] ? c * pitch_ : 0) + k);
-        }
-        store(out + c * step + k, v);
+    int end = lo;
+    for (int c = 0; c < N; ++c, out += step) {
+      int k = lo;
+      for (; k < hi; k += V) {
+        vf v = load(rows[0] + k);
+        for (int m = 1; m < (R > 0 ? 2 * R + 1 : n); ++m) v += load(rows[m] + k);
+        store(out + k, v);
       }
-    return k;
+      for (int m = 0; m < n; ++m) rows[m] += pitch_;
+      end = k;
+    }
+    return end;
   }
 
   PIRATE_INLINE vf along_k(const float* at) const {
@@ -320,7 +327,7 @@ class Walk {
     }
   }
 
-  void force_row(int i, int j, int lo, int hi, std::size_t row) {
+  PIRATE_STAGE void force_row(int i, int j, int lo, int hi, std::size_t row) {
     const int n = 2 * r() + 1;
     const float* box[3][kMost];
     for (int m = 0; m < n; ++m)
@@ -345,10 +352,11 @@ class Walk {
       vf g = (load(f + k) * v[0] + load(w + k) * v[1] - v[2]) * scale_;
       if constexpr (Weighted) g *= load(q_ + here + k);
       float* out = p_.out + row + k;
+      auto write = [&](float* at, vf x) PIRATE_BODY { store_first(at, x, count); };
       if (p_.mode == Mode::kGiven) {
-        store_first(out, g, count);
+        write(out, g);
       } else if (p_.mode == Mode::kAdditive) {
-        for (int c = 0; c < s_.d; ++c) store_first(out + c * size, g * load(g_[c] + here + k), count);
+        for (int c = 0; c < s_.d; ++c) write(out + c * size, g * load(g_[c] + here + k));
       } else {
         vf low = load(w + k - 1), high = load(w + k + 1), half = set(0.5f);
         if (k == 0 || k + V >= s_.k) {
@@ -358,9 +366,9 @@ class Walk {
           high = end ? centre : high;
           half = (start | end) ? set(1.f) : half;
         }
-        store_first(out, g * ((load(down_i + k) - load(up_i + k)) * half_i), count);
-        if (s_.d == 3) store_first(out + size, g * ((load(down_j + k) - load(up_j + k)) * half_j), count);
-        store_first(out + (s_.d - 1) * size, g * ((high - low) * half), count);
+        write(out, g * ((load(down_i + k) - load(up_i + k)) * half_i));
+        if (s_.d == 3) write(out + size, g * ((load(down_j + k) - load(up_j + k)) * half_j));
+        write(out + (s_.d - 1) * size, g * ((high - low) * half));
       }
     }
   }

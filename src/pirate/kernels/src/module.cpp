@@ -123,6 +123,14 @@ NB_MODULE(_kernels, m) {
   m.def("smoothness_gradient", [](const Sizes& n, Address field, Address gradient) {
     return kernels->smoothness_gradient(shape(n), in(field), out(gradient));
   }, free);
+  m.def("invert", [](const Sizes& n, Address field, int iterations, float tolerance, Address inverse, Address error) {
+    kernels->invert(shape(n), in(field), iterations, tolerance, out(inverse), out(error));
+  }, free);
+  m.def("change", [](std::int64_t n, Address a, Address b) {
+    double difference, length;
+    kernels->change(n, in(a), in(b), &difference, &length);
+    return std::make_tuple(difference, length);
+  }, free);
   m.def("triad", [](std::int64_t n, Address a, Address b, Address c) {
     kernels->triad(n, out(a), in(b), in(c));
   }, free);

@@ -4,7 +4,9 @@
 //     value = sum over corners c of image[c] * product over axes of tent(p - c),   tent(t) = max(0, 1 - |t|),
 // which is linear interpolation with zeros outside: where p leaves the grid the tents of both corners fade
 // to 0. With the border repeated, p is clipped into the grid first. The slope of the tent, taken from the
-// right, gives the derivative of the interpolant. Corners are read two at a time along k: s.k >= 2.
+// right, gives the derivative of the interpolant. With t = p - b in [0, 1) for all axes and lanes, the usual
+// case, the tents are 1 - t and t, and their slopes -1 and 1.
+// Corners are read two at a time along k: s.k >= 2.
 #pragma once
 
 #include "shape.hpp"
@@ -12,126 +14,139 @@
 
 namespace pirate::PIRATE_VARIANT {
 
-// Corners and weights along one axis.
-struct Axis {
-  vf t;       // p - b
-  vf w0, w1;  // tents of b and b + 1
-  vi b;
-};
+typedef std::uint32_t vu __attribute__((vector_size(V * 4)));
 
-template <bool Border>
-PIRATE_INLINE Axis axis(vf p, int n) {
-  Axis a;
-  const vf zero = {}, one = set(1.f);
-  if constexpr (Border) p = vmin(vmax(p, zero), set(float(n - 1)));
-  a.b = truncate(vmin(vmax(p, zero), set(float(n > 1 ? n - 2 : 0))));
-  a.t = p - to_float(a.b);
-  if constexpr (Border) {
-    a.w1 = a.t;
-    a.w0 = one - a.t;
-  } else {
-    a.w0 = vmax(one - vabs(a.t), zero);
-    a.w1 = vmax(one - vabs(a.t - one), zero);
-    if (n == 1) a.w1 = zero;  // there is no second voxel
+// What all samples of one image share; axes i, j, k or i, k.
+template <int D>
+struct Sampler {
+  vf top[D], last[D];  // greatest b, greatest index
+  vi second[D];        // mask: the axis has a second voxel
+  int nj, nk;
+  std::int64_t si, sj;  // from a corner to the next along i, j
+  explicit Sampler(const Shape& s) : nj(s.j), nk(s.k), si(s.i > 1 ? s.plane() : 0), sj(s.j > 1 ? s.k : 0) {
+    const int n[3] = {s.i, D == 3 ? s.j : s.k, s.k};
+    for (int a = 0; a < D; ++a) {
+      top[a] = set(float(n[a] > 1 ? n[a] - 2 : 0));
+      last[a] = set(float(n[a] - 1));
+      second[a] = (vi{} + n[a]) > 1;
+    }
   }
-  return a;
-}
-
-// Slope of tent at t, from the right: 1 in [-1, 0), -1 in [0, 1), 0 elsewhere.
-PIRATE_INLINE vf slope(vf t) {
-  const vf zero = {}, one = set(1.f);
-  vf s = t < zero ? one : -one;
-  return (vf)((vi)s & ((t >= -one) & (t < one)));
-}
-
-struct Slopes {
-  vf s0, s1;
 };
 
-PIRATE_INLINE Slopes slopes(const Axis& a, int n) {
-  Slopes s{slope(a.t), slope(a.t - 1.f)};
-  if (n == 1) s.s1 = vf{};
-  return s;
-}
-
-// Where V positions fall in the image.
+// Where V positions fall.
 template <int D>
 struct Cell {
-  Axis x[D];                      // i, j, k or i, k
-  alignas(64) std::int32_t at[V];  // first corner
-  std::int64_t si, sj;             // from a corner to the next along i, j
+  vf t[D];                         // p - b
+  vi b[D];
+  bool inside;                     // all t in [0, 1)
+  alignas(64) std::int32_t at[V];  // offset of corner b
 };
 
 template <int D, bool Border>
-PIRATE_INLINE void locate(const Shape& s, const vf* p, Cell<D>& c) {
-  c.x[0] = axis<Border>(p[0], s.i);
-  if constexpr (D == 3) c.x[1] = axis<Border>(p[1], s.j);
-  c.x[D - 1] = axis<Border>(p[D - 1], s.k);
-  vi base = c.x[0].b;
-  if constexpr (D == 3) base = base * s.j + c.x[1].b;
-  base = base * s.k + c.x[D - 1].b;
+PIRATE_INLINE void locate(const Sampler<D>& s, const vf* position, Cell<D>& c) {
+  vu most = {};
+  for (int a = 0; a < D; ++a) {
+    vf p = vmax(position[a], vf{});
+    if constexpr (Border) p = vmin(p, s.last[a]);
+    c.b[a] = truncate(vmin(p, s.top[a]));
+    c.t[a] = (Border ? p : position[a]) - to_float(c.b[a]);
+    if constexpr (!Border) most = most > (vu)c.t[a] ? most : (vu)c.t[a];
+  }
+  // The bits of a float in [0, 1) are below those of 1; of 1 or more, below 0 or no number they are not.
+  c.inside = Border || !any((vi)(most >= 0x3f800000u));
+  vi base = c.b[0];
+  if constexpr (D == 3) base = base * s.nj + c.b[1];
+  base = base * s.nk + c.b[D - 1];
   __builtin_memcpy(c.at, &base, sizeof base);
-  c.si = s.i > 1 ? std::int64_t(s.plane()) : 0;
-  c.sj = s.j > 1 ? s.k : 0;
+  asm("" : "+m"(c.at));  // eight scalar loads are cheaper than taking a register apart
 }
 
-template <int D>
-PIRATE_INLINE vf interpolate(const float* image, const Cell<D>& c) {
-  const Axis& k = c.x[D - 1];
-  vf a, b;
-  auto row = [&](std::int64_t offset) {
+PIRATE_INLINE vf tent(vf t) { return vmax(set(1.f) - vabs(t), vf{}); }
+// From the right: 1 in [-1, 0), -1 in [0, 1), 0 elsewhere.
+PIRATE_INLINE vf slope(vf t) {
+  const vf one = set(1.f), s = t < 0.f ? one : -one;
+  return (vf)((vi)s & ((t >= -one) & (t < one)));
+}
+PIRATE_INLINE vf only(vf v, vi mask) { return (vf)((vi)v & mask); }
+PIRATE_INLINE vf mix(vf a, vf b, vf t) { return a + t * (b - a); }
+
+// The general case, any axis partly outside.
+template <int D, bool Gradient>
+__attribute__((noinline)) vf interpolate_outside(const Sampler<D>& s, const float* image, const Cell<D>& c,
+                                                 vf* gradient) {
+  vf w0[D], w1[D], d0[D], d1[D];
+  for (int a = 0; a < D; ++a) {
+    const vf t = c.t[a];
+    w0[a] = tent(t), w1[a] = only(tent(t - 1.f), s.second[a]);
+    d0[a] = slope(t), d1[a] = only(slope(t - 1.f), s.second[a]);
+  }
+  vf value = {};
+  for (int m = 0; m < D; ++m) gradient[m] = vf{};
+  for (int i = 0; i < 2; ++i)
+    for (int j = 0; j < (D == 3 ? 2 : 1); ++j) {
+      vf a, b;
+      pairs(image + i * s.si + j * s.sj, c.at, a, b);
+      const vf wi = i ? w1[0] : w0[0], di = i ? d1[0] : d0[0];
+      const vf row = a * w0[D - 1] + b * w1[D - 1], along = a * d0[D - 1] + b * d1[D - 1];
+      if constexpr (D == 3) {
+        const vf wj = j ? w1[1] : w0[1], dj = j ? d1[1] : d0[1];
+        value += wi * wj * row;
+        gradient[0] += di * wj * row;
+        gradient[1] += wi * dj * row;
+        gradient[2] += wi * wj * along;
+      } else {
+        value += wi * row;
+        gradient[0] += di * row;
+        gradient[1] += wi * along;
+      }
+    }
+  return value;
+}
+
+// Value, and if asked the derivative along each axis.
+template <int D, bool Gradient>
+PIRATE_INLINE vf interpolate(const Sampler<D>& s, const float* image, const Cell<D>& c, vf* gradient) {
+  if (__builtin_expect(!c.inside, 0)) return interpolate_outside<D, Gradient>(s, image, c, gradient);
+  vf d[4], v[4];
+  auto row = [&](std::int64_t offset, int m) PIRATE_BODY {
+    vf a, b;
     pairs(image + offset, c.at, a, b);
-    return a * k.w0 + b * k.w1;
+    d[m] = b - a;
+    v[m] = a + c.t[D - 1] * d[m];
   };
+  row(0, 0);
+  row(s.si, 1);
   if constexpr (D == 2) {
-    return row(0) * c.x[0].w0 + row(c.si) * c.x[0].w1;
+    const vf di = v[1] - v[0];
+    if constexpr (Gradient) gradient[0] = di, gradient[1] = mix(d[0], d[1], c.t[0]);
+    return v[0] + c.t[0] * di;
   } else {
-    vf r0 = row(0) * c.x[1].w0 + row(c.sj) * c.x[1].w1;
-    vf r1 = row(c.si) * c.x[1].w0 + row(c.si + c.sj) * c.x[1].w1;
-    return r0 * c.x[0].w0 + r1 * c.x[0].w1;
+    row(s.sj, 2);
+    row(s.si + s.sj, 3);
+    const vf i = c.t[0], j = c.t[1], e0 = v[2] - v[0], e1 = v[3] - v[1];
+    const vf r0 = v[0] + j * e0, r1 = v[1] + j * e1, di = r1 - r0;
+    if constexpr (Gradient) {
+      gradient[0] = di;
+      gradient[1] = mix(e0, e1, i);
+      gradient[2] = mix(mix(d[0], d[2], j), mix(d[1], d[3], j), i);
+    }
+    return r0 + i * di;
   }
 }
 
-// Value, and derivative along each axis.
 template <int D>
-PIRATE_INLINE vf interpolate(const Shape& s, const float* image, const Cell<D>& c, vf* gradient) {
-  const Axis& k = c.x[D - 1];
-  const Slopes sk = slopes(k, s.k), si = slopes(c.x[0], s.i);
-  vf a, b, dk[4], v[4];
-  auto row = [&](std::int64_t offset, int m) {
-    pairs(image + offset, c.at, a, b);
-    v[m] = a * k.w0 + b * k.w1;
-    dk[m] = a * sk.s0 + b * sk.s1;
-  };
-  const Axis& i = c.x[0];
-  if constexpr (D == 2) {
-    row(0, 0);
-    row(c.si, 1);
-    gradient[0] = v[0] * si.s0 + v[1] * si.s1;
-    gradient[1] = dk[0] * i.w0 + dk[1] * i.w1;
-    return v[0] * i.w0 + v[1] * i.w1;
-  } else {
-    const Axis& j = c.x[1];
-    const Slopes sj = slopes(j, s.j);
-    row(0, 0);
-    row(c.sj, 1);
-    row(c.si, 2);
-    row(c.si + c.sj, 3);
-    vf r0 = v[0] * j.w0 + v[1] * j.w1, r1 = v[2] * j.w0 + v[3] * j.w1;
-    gradient[0] = r0 * si.s0 + r1 * si.s1;
-    gradient[1] = (v[0] * sj.s0 + v[1] * sj.s1) * i.w0 + (v[2] * sj.s0 + v[3] * sj.s1) * i.w1;
-    gradient[2] = (dk[0] * j.w0 + dk[1] * j.w1) * i.w0 + (dk[2] * j.w0 + dk[3] * j.w1) * i.w1;
-    return r0 * i.w0 + r1 * i.w1;
-  }
+PIRATE_INLINE vf interpolate(const Sampler<D>& s, const float* image, const Cell<D>& c) {
+  vf unused[D];
+  return interpolate<D, false>(s, image, c, unused);
 }
 
-// Positions x + field(x) of the V voxels from k on in row (i, j); `count` of them are in the grid.
-template <int D>
-PIRATE_INLINE void positions(const Shape& s, const float* field, int i, int j, int k, int count, vf* p) {
-  const float* at = field + (std::size_t(i) * s.j + j) * s.k + k;
-  p[0] = load_first(at, count) + set(float(i));
-  if constexpr (D == 3) p[1] = load_first(at + s.size(), count) + set(float(j));
-  p[D - 1] = load_first(at + (D - 1) * s.size(), count) + (lanes() + float(k));
+// Positions x + field(x) of the voxels from k on in row (i, j); `field` is the first voxel of the row in the
+// first channel, `n` floats before it in the next.
+template <int D, class Lanes>
+PIRATE_INLINE void positions(const float* field, std::size_t n, int i, int j, int k, Lanes part, vf* p) {
+  p[0] = part.load(field + k) + float(i);
+  if constexpr (D == 3) p[1] = part.load(field + n + k) + float(j);
+  p[D - 1] = part.load(field + (D - 1) * n + k) + (lanes() + float(k));
 }
 
 }  // namespace pirate::PIRATE_VARIANT

@@ -37,10 +37,19 @@ PIRATE_INLINE vi load(const std::int32_t* p) {
 }
 PIRATE_INLINE void store(float* p, vf v) { __builtin_memcpy(p, &v, sizeof v); }
 
-PIRATE_INLINE vf set(float x) {
-  vf v;
-  for (int l = 0; l < V; ++l) v[l] = x;
-  return v;
+PIRATE_INLINE vf set(float x) { return x - vf{}; }
+
+// Whether a lane of a mask is set.
+PIRATE_INLINE bool any(vi mask) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask((__m512i)mask) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps((__m256)mask) != 0;
+#else
+  std::int32_t found = 0;
+  for (int l = 0; l < V; ++l) found |= mask[l];
+  return found != 0;
+#endif
 }
 
 PIRATE_INLINE vf lanes() {  // 0, 1, 2, ...
@@ -117,6 +126,33 @@ PIRATE_INLINE void store_first(float* p, vf v, int n) {
 
 // The first n lanes of v, 0 in the others.
 PIRATE_INLINE vf keep_first(vf v, int n) { return (vf)((vi)v & (lanes_int() < n)); }
+
+// Brings the lines that hold p[0..n-1] towards the cache.
+PIRATE_INLINE void prefetch(const float* p, int n) {
+  for (int k = 0; k < n; k += 16) __builtin_prefetch(p + k);
+}
+
+// A row in vectors: body(k, part) for k = lo, lo + V, ..; part.load and part.store touch `part.n` lanes, all V
+// but at the end of the row.
+struct Whole {
+  static constexpr int n = V;
+  PIRATE_INLINE vf load(const float* p) const { return PIRATE_VARIANT::load(p); }
+  PIRATE_INLINE void store(float* p, vf v) const { PIRATE_VARIANT::store(p, v); }
+};
+struct Part {
+  int n;
+  PIRATE_INLINE vf load(const float* p) const { return load_first(p, n); }
+  PIRATE_INLINE void store(float* p, vf v) const { store_first(p, v, n); }
+};
+
+#define PIRATE_BODY __attribute__((always_inline))
+
+template <class Body>
+PIRATE_INLINE void vectors(int lo, int hi, Body body) {
+  int k = lo;
+  for (; k + V <= hi; k += V) body(k, Whole{});
+  if (k < hi) body(k, Part{hi - k});
+}
 
 // Sum of the lanes, in double precision and fixed order.
 PIRATE_INLINE double sum(vf v) {

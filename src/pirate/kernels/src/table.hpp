@@ -28,6 +28,8 @@ struct Table {
   void (*resize_field)(const Shape& from, const Shape& to, const float* field, float* out);
   void (*resize_field_adjoint)(const Shape& from, const Shape& to, const float* force, float* out);
   double (*smoothness_gradient)(const Shape&, const float* field, float* gradient);
+  void (*invert)(const Shape&, const float* field, int iterations, float tolerance, float* inverse, float* error);
+  void (*change)(std::int64_t n, const float* a, const float* b, double* difference, double* length);
   void (*triad)(std::int64_t n, float* a, const float* b, const float* c);
 };
 
