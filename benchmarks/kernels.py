@@ -76,7 +76,9 @@ def bandwidth(repeats: int) -> float:
     """Bytes per second of a triad, by the extension's threads: three streams of 110 MB."""
     n = 160 * 192 * 224 * 4
     a, b, c = (torch.zeros(n) for _ in range(3))
-    _, least = milliseconds(lambda: kernels._extension.triad(n, a.data_ptr(), b.data_ptr(), c.data_ptr()), repeats)
+    _, least = milliseconds(
+        lambda: kernels._extension.triad(n, a.data_ptr(), b.data_ptr(), c.data_ptr()), repeats
+    )
     return 3 * 4 * n / (least / 1e3)
 
 
@@ -91,7 +93,9 @@ def cases() -> list[Case]:
     warped = warp.warp(moving, field)
 
     def step() -> None:
-        kernels.local_correlation_force(fixed, moving, field, RADIUS, True, EPSILON, "compositional", force_out)
+        kernels.local_correlation_force(
+            fixed, moving, field, RADIUS, True, EPSILON, "compositional", force_out
+        )
         kernels.gaussian(force_out, 1.2, 3.0, step_out)
         kernels.compose_small(field, update, force_out)
         kernels.gaussian(force_out, 0.4, 3.0, step_out)
@@ -106,7 +110,12 @@ def cases() -> list[Case]:
 
     force = kernels.local_correlation_force
     return [
-        Case("warp", 5, lambda: kernels.warp(moving, field, "zeros", image_out), no_autograd(lambda: warp.warp(moving, field))),
+        Case(
+            "warp",
+            5,
+            lambda: kernels.warp(moving, field, "zeros", image_out),
+            no_autograd(lambda: warp.warp(moving, field)),
+        ),
         Case(
             "warp_with_gradient",
             8,
@@ -135,7 +144,9 @@ def cases() -> list[Case]:
             "local_correlation_force (compositional, radius 2)",
             8,
             lambda: force(fixed, moving, field, RADIUS, True, EPSILON, "compositional", field_out),
-            lambda: twins.local_correlation_force(fixed, moving, field, RADIUS, True, EPSILON, "compositional"),
+            lambda: twins.local_correlation_force(
+                fixed, moving, field, RADIUS, True, EPSILON, "compositional"
+            ),
         ),
         Case(
             "local_correlation_force (additive, radius 2)",
@@ -143,31 +154,73 @@ def cases() -> list[Case]:
             lambda: force(fixed, moving, field, RADIUS, True, EPSILON, "additive", field_out),
             lambda: twins.local_correlation_force(fixed, moving, field, RADIUS, True, EPSILON, "additive"),
         ),
-        Case("gaussian (field, sigma 1.2)", 6, lambda: kernels.gaussian(field, 1.2, 3.0, field_out), no_autograd(lambda: smooth.gaussian(field, 1.2))),
-        Case("gaussian (field, sigma 0.4)", 6, lambda: kernels.gaussian(field, 0.4, 3.0, field_out), no_autograd(lambda: smooth.gaussian(field, 0.4))),
-        Case("compose", 9, lambda: kernels.compose(field, other, field_out), no_autograd(lambda: compose.compose(field, other))),
-        Case("compose_small", 9, lambda: kernels.compose_small(field, update, field_out), no_autograd(lambda: twins.compose_small(field, update))),
-        Case("determinant (central)", 4, lambda: kernels.determinant(field), no_autograd(lambda: jacobian.determinant(field))),
+        Case(
+            "gaussian (field, sigma 1.2)",
+            6,
+            lambda: kernels.gaussian(field, 1.2, 3.0, field_out),
+            no_autograd(lambda: smooth.gaussian(field, 1.2)),
+        ),
+        Case(
+            "gaussian (field, sigma 0.4)",
+            6,
+            lambda: kernels.gaussian(field, 0.4, 3.0, field_out),
+            no_autograd(lambda: smooth.gaussian(field, 0.4)),
+        ),
+        Case(
+            "compose",
+            9,
+            lambda: kernels.compose(field, other, field_out),
+            no_autograd(lambda: compose.compose(field, other)),
+        ),
+        Case(
+            "compose_small",
+            9,
+            lambda: kernels.compose_small(field, update, field_out),
+            no_autograd(lambda: twins.compose_small(field, update)),
+        ),
+        Case(
+            "determinant (central)",
+            4,
+            lambda: kernels.determinant(field),
+            no_autograd(lambda: jacobian.determinant(field)),
+        ),
         Case(
             "folds",
             3,
             lambda: kernels.folds(field),
-            no_autograd(lambda: (jacobian.folding_ratio(field), jacobian.folding_ratio(field, derivative.forward_difference))),
+            no_autograd(
+                lambda: (
+                    jacobian.folding_ratio(field),
+                    jacobian.folding_ratio(field, derivative.forward_difference),
+                )
+            ),
         ),
-        Case("resize_field (half to full)", 3 + 3 / 8, lambda: kernels.resize_field(half, SHAPE, field_out), no_autograd(lambda: resample.resize_field(half, SHAPE))),
+        Case(
+            "resize_field (half to full)",
+            3 + 3 / 8,
+            lambda: kernels.resize_field(half, SHAPE, field_out),
+            no_autograd(lambda: resample.resize_field(half, SHAPE)),
+        ),
         Case(
             "resize_field_adjoint (full to half)",
             3 + 3 / 8,
             lambda: kernels.resize_field_adjoint(field, HALF, half_out),
             no_autograd(lambda: resample.resize_field_adjoint(field, HALF)),
         ),
-        Case("smoothness_gradient", 6, lambda: kernels.smoothness_gradient(field, field_out), no_autograd(lambda: twins.smoothness_gradient(field))),
+        Case(
+            "smoothness_gradient",
+            6,
+            lambda: kernels.smoothness_gradient(field, field_out),
+            no_autograd(lambda: twins.smoothness_gradient(field)),
+        ),
         Case("full local-correlation step", 8 + 6 + 9 + 6, step, torch_step),
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--json", type=Path)
@@ -185,19 +238,33 @@ def main() -> None:
         median, least = milliseconds(case.ours, options.repeats)
         megabytes = 4e-6 * case.floats * voxels
         limit = 1e9 * megabytes / rate
-        rows.append({"kernel": case.name, "ms": median, "least": least, "megabytes": megabytes, "limit": median / limit})
+        rows.append(
+            {
+                "kernel": case.name,
+                "ms": median,
+                "least": least,
+                "megabytes": megabytes,
+                "limit": median / limit,
+            }
+        )
     for case, row in zip(chosen, rows, strict=True):
         if case.torch is not None and not options.without_torch:
             row["torch"], _ = milliseconds(case.torch, 3 if row["ms"] > 4 else options.repeats)
     share = float((phantom(0.0) != 0).float().mean())
-    print(f"Shape {SHAPE}, foreground {share:.0%}, {options.threads} threads, {kernels.variant()}, triad {rate / 1e9:.1f} GB/s.\n")
+    print(
+        f"Shape {SHAPE}, foreground {share:.0%}, {options.threads} threads, {kernels.variant()}, triad {rate / 1e9:.1f} GB/s.\n"
+    )
     print("| kernel | ms (median) | ms (least) | torch ms | torch / ours | MB at least | x limit |")
     print("|---|---|---|---|---|---|---|")
     for r in rows:
         other = f"{r['torch']:.0f} | {r['torch'] / r['ms']:.1f}" if "torch" in r else "- | -"
-        print(f"| {r['kernel']} | {r['ms']:.1f} | {r['least']:.1f} | {other} | {r['megabytes']:.0f} | {r['limit']:.1f} |")
+        print(
+            f"| {r['kernel']} | {r['ms']:.1f} | {r['least']:.1f} | {other} | {r['megabytes']:.0f} | {r['limit']:.1f} |"
+        )
     if options.json:
-        options.json.write_text(json.dumps({"bandwidth": rate, "threads": options.threads, "rows": rows}, indent=1))
+        options.json.write_text(
+            json.dumps({"bandwidth": rate, "threads": options.threads, "rows": rows}, indent=1)
+        )
 
 
 if __name__ == "__main__":

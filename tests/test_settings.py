@@ -58,7 +58,11 @@ def test_an_integer_serves_as_a_float() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("alpha=0", ("alpha", 0)), ("prior=tv", ("prior", "tv")), ("squared_correlation=false", ("squared_correlation", False))],
+    [
+        ("alpha=0", ("alpha", 0)),
+        ("prior=tv", ("prior", "tv")),
+        ("squared_correlation=false", ("squared_correlation", False)),
+    ],
 )
 def test_an_assignment_is_read_as_toml_or_as_a_word(text: str, expected: tuple[str, object]) -> None:
     assert parse_assignment(text) == expected

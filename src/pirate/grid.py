@@ -38,7 +38,11 @@ class Grid:
         object.__setattr__(self, "affine", affine)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grid) and self.shape == other.shape and bool((self.affine == other.affine).all())
+        return (
+            isinstance(other, Grid)
+            and self.shape == other.shape
+            and bool((self.affine == other.affine).all())
+        )
 
     def __hash__(self) -> int:
         return hash((self.shape, self.affine.tobytes()))
@@ -90,5 +94,7 @@ class Grid:
         """Whether both grids have one shape and their corners lie within `tolerance` mm of each other."""
         if self.shape != other.shape:
             return False
-        corners = np.stack(np.meshgrid(*[(0, n - 1) for n in self.shape], indexing="ij"), -1).reshape(-1, self.ndim)
+        corners = np.stack(np.meshgrid(*[(0, n - 1) for n in self.shape], indexing="ij"), -1).reshape(
+            -1, self.ndim
+        )
         return bool(np.abs(self.to_world(corners) - other.to_world(corners)).max() <= tolerance)

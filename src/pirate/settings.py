@@ -29,7 +29,7 @@ class Settings:
     """
 
     penalty: Literal["global", "local", "squared", "mutual"] = "global"
-    """Data term g: global correlation (eq. 7), local correlation (eq. 13), squared error, mutual information."""
+    """Data term g: global (eq. 7) or local correlation (eq. 13), squared error, mutual information."""
     window: int = 9
     """Side of the local correlation's window, voxels, odd."""
     squared_correlation: bool = True
@@ -41,7 +41,7 @@ class Settings:
     alpha: float = 0.5
     """Weight of the smoothness r; 0 switches the term S of the ablation off."""
     prior: str = "none"
-    """Denoiser D: none, gaussian, tv, a .safetensors file, or package.module:function; none switches R off."""
+    """Denoiser D: gaussian, tv, a .safetensors file, package.module:function; none switches R off."""
     tau: float = 0.086
     """Weight of the denoiser's residual phi - D(phi, sigma), dimensionless."""
     sigma: float = 1.0
@@ -76,12 +76,12 @@ class Settings:
             raise UsageError(f"window is {self.window}; expected an odd number, so that it has a centre.")
 
     def check_stability(self, ndim: int) -> None:
-        """Refuse a smoothing step that diverges: gamma alpha (4 / d^2) times the Laplacian's 4 d must stay below 2."""
+        """Refuse a smoothing step that diverges: gamma alpha (4 / d^2) (4 d) must stay below 2."""
         multiplier = self.gamma * self.alpha * 16 / ndim
         if multiplier >= 2:
             raise UsageError(
-                f"gamma {self.gamma:g} with alpha {self.alpha:g} diverges in {ndim}-D: the smoothing step multiplies "
-                f"the shortest wave by {1 - multiplier:.2f}; keep gamma * alpha below {ndim / 8:g}."
+                f"gamma {self.gamma:g} with alpha {self.alpha:g} diverges in {ndim}-D: the smoothing step "
+                f"multiplies the shortest wave by {1 - multiplier:.2f}; keep gamma * alpha below {ndim / 8:g}."
             )
 
     def changed(self, changes: Mapping[str, Any], where: str = "settings") -> Settings:
@@ -90,7 +90,9 @@ class Settings:
         clean: dict[str, Any] = {}
         for name, value in changes.items():
             if name not in hints:
-                raise UsageError(f"{where}: there is no setting {name!r}; the settings are {', '.join(hints)}.")
+                raise UsageError(
+                    f"{where}: there is no setting {name!r}; the settings are {', '.join(hints)}."
+                )
             clean[name] = _checked(where, name, value, hints[name])
         return dataclasses.replace(self, **clean)
 

@@ -20,7 +20,9 @@ QUICK = ("--set", "iterations=40", "--threads", "1")
 
 def registered(files: Path, command: Command, *options: str) -> Path:
     out = files / "out"
-    code, _, err = command("register", files / "fixed.nii.gz", files / "moving.nii.gz", "--out", out, *QUICK, *options)
+    code, _, err = command(
+        "register", files / "fixed.nii.gz", files / "moving.nii.gz", "--out", out, *QUICK, *options
+    )
     assert code == 0, err
     return out
 
@@ -34,8 +36,8 @@ def test_register_writes_what_it_promises(files: Path, pirate_command: Command) 
     assert err.splitlines()[0] == f"moving {files / 'moving.nii.gz'} -> fixed {files / 'fixed.nii.gz'}"
     names = {p.relative_to(files / "out").as_posix() for p in (files / "out").rglob("*") if p.is_file()}
     assert names >= {
-        "warped.nii.gz", "moving_to_fixed_warp.nii.gz", "fixed_to_moving_warp.nii.gz", "transform.h5", "metrics.json",
-        "run.json", "figures/slices.png", "figures/difference.png", "figures/warped_grid.png",
+        "warped.nii.gz", "moving_to_fixed_warp.nii.gz", "fixed_to_moving_warp.nii.gz", "transform.h5",
+        "metrics.json",         "run.json", "figures/slices.png", "figures/difference.png", "figures/warped_grid.png",
         "figures/determinant.png", "figures/convergence.png",
     }  # fmt: skip
     assert "affine.txt" not in names
@@ -62,7 +64,14 @@ def test_apply_brings_images_labels_and_points_through(files: Path, pirate_comma
     np.testing.assert_allclose(again.data, warped.data, atol=1e-4)
     for option in ((), ("--vote",)):
         code, _, err = pirate_command(
-            "apply", out, files / "moving_labels.nii.gz", "--labels", *option, "--out", files / "l.nii.gz", "--force"
+            "apply",
+            out,
+            files / "moving_labels.nii.gz",
+            "--labels",
+            *option,
+            "--out",
+            files / "l.nii.gz",
+            "--force",
         )
         assert code == 0, err
         moved = read_labels(files / "l.nii.gz")
@@ -144,12 +153,13 @@ BAD = [
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--set", "alpha"), 2, "expected NAME=VALUE"),
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--set", "colour=1"), 2, "there is no setting"),
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--write", "soup"), 2, "expected all"),
-    (("register", "{fixed}", "{moving}", "--out", "{out}", "--prefer", "pform"), 2, "expected sform or qform"),
+    (("register", "{fixed}", "{moving}", "--out", "{out}", "--prefer", "pform"), 2, "sform or qform"),
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--memory-limit", "0.000001"), 6, "needs about"),
-    (("register", "{fixed}", "{moving}", "--out", "{out}", "--set", "iterations=3", "--require-convergence"), 5, "not converged"),
+    (("register", "{fixed}", "{moving}", "--out", "{out}", "--set", "iterations=3",
+      "--require-convergence"), 5, "not converged"),
     (("register", "{fixed}", "{moving}", "--out", "{text}"), 4, "cannot be written"),
     (("register", "{fixed}", "{moving}", "--out", "{full}"), 4, "--force"),
-    (("register", "{fixed}", "{fixed}", "--out", "{out}", "--set", "iterations=2"), 1, "look before you trust"),
+    (("register", "{fixed}", "{fixed}", "--out", "{out}", "--set", "iterations=2"), 1, "look before"),
     (("apply", "{full}", "{moving}", "--out", "{out}.nii.gz"), 3, "run.json"),
     (("apply", "{full}", "{moving}", "--out", "{moving}"), 4, "exists already"),
     (("apply", "{full}", "{moving}", "--vote", "--out", "{out}.nii.gz"), 2, "add --labels"),
@@ -179,7 +189,9 @@ def test_a_bad_command_leaves_with_its_code_and_a_sentence(
 
 
 def test_debug_shows_the_traceback(files: Path, pirate_command: Command) -> None:
-    code, _, err = pirate_command("register", files / "fixed.nii.gz", "none.nii.gz", "--out", files / "o", "--debug")
+    code, _, err = pirate_command(
+        "register", files / "fixed.nii.gz", "none.nii.gz", "--out", files / "o", "--debug"
+    )
     assert code == 3
     assert "Traceback" in err
 
@@ -190,7 +202,8 @@ def test_ctrl_c_and_exhausted_memory_have_their_codes(
     import pirate.cli.registering as registering
 
     for error, expected in (
-        (KeyboardInterrupt(), 130), (MemoryError(), 6), (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 6),
+        (KeyboardInterrupt(), 130), (MemoryError(), 6),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 6),
         (RuntimeError("a surprise"), 1),
     ):  # fmt: skip
 
@@ -198,7 +211,9 @@ def test_ctrl_c_and_exhausted_memory_have_their_codes(
             raise error
 
         monkeypatch.setattr(registering, "run", fail)
-        code, _, err = pirate_command("register", files / "fixed.nii.gz", files / "moving.nii.gz", "--out", files / "o")
+        code, _, err = pirate_command(
+            "register", files / "fixed.nii.gz", files / "moving.nii.gz", "--out", files / "o"
+        )
         assert code == expected
         assert err.startswith("pirate: ")
 
@@ -214,12 +229,12 @@ def test_help_and_version_import_nothing_heavy() -> None:
     """``pirate --help`` must answer at once: no torch, numpy or matplotlib before a command runs."""
     for option in ("--help", "--version"):
         code = (
-            "import sys; sys.argv = ['pirate', '%s']\n"
+            f"import sys; sys.argv = ['pirate', '{option}']\n"
             "from pirate.cli import main\n"
             "try:\n    main()\nexcept SystemExit as stop:\n    code = stop.code\n"
             "heavy = {'torch', 'numpy', 'scipy', 'nibabel', 'matplotlib', 'h5py'} & set(sys.modules)\n"
             "assert not heavy, heavy\nassert not code, code\n"
-        ) % option
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "pirate" in done.stdout

@@ -36,7 +36,9 @@ def test_both_paths_agree(shape: tuple[int, ...], masked: str, half: bool, kind:
     with kernels.disabled():
         assert not kernels.usable(fixed)
         double = [None if m is None else m.double() for m in (fixed_mask, moving_mask)]
-        expected, slope = build(kind, fixed.double(), double[0]).on_field(moving.double(), field.double(), double[1])
+        expected, slope = build(kind, fixed.double(), double[0]).on_field(
+            moving.double(), field.double(), double[1]
+        )
     torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
     assert float((gradient - slope).abs().max()) <= 1e-5 * float(slope.abs().max())
 

@@ -148,7 +148,9 @@ def test_global_correlation_survives_a_large_mean():
 
 def test_global_correlation_of_a_constant_image_has_no_slope():
     fixed = torch.full((1, 1, 8, 8, 8), 0.3)
-    value, gradient = kernels.global_correlation(fixed, image((8, 8, 8), 1, batch=1), torch.zeros(1, 3, 4, 4, 4))
+    value, gradient = kernels.global_correlation(
+        fixed, image((8, 8, 8), 1, batch=1), torch.zeros(1, 3, 4, 4, 4)
+    )
     assert value.tolist() == [1.0]
     assert not gradient.any()
 
@@ -166,12 +168,16 @@ def test_local_correlation(shape, radius, squared, weighted):
         lambda: kernels.local_correlation(fixed, warped, radius, squared, 1e-5, weight)
     )
     q = None if weight is None else weight.double()
-    expected, expected_gradient = twins.local_correlation(fixed.double(), warped.double(), radius, squared, 1e-5, q)
+    expected, expected_gradient = twins.local_correlation(
+        fixed.double(), warped.double(), radius, squared, 1e-5, q
+    )
     close(value, expected, 1e-6)
     close(gradient, expected_gradient, 3e-5 if radius == 1 else 1e-5)  # few voxels: small variances
 
 
-@pytest.mark.parametrize("shape", [(13, 10, 27), (30, 26, 37), (9, 7, 5), (5, 1, 11), (1, 12, 15), (21, 34), (1, 12)])
+@pytest.mark.parametrize(
+    "shape", [(13, 10, 27), (30, 26, 37), (9, 7, 5), (5, 1, 11), (1, 12, 15), (21, 34), (1, 12)]
+)
 @pytest.mark.parametrize("scheme", ["additive", "compositional"])
 @pytest.mark.parametrize(("radius", "squared"), [(1, True), (2, True), (2, False), (3, True), (5, True)])
 def test_local_correlation_force(shape, scheme, radius, squared):
@@ -212,7 +218,9 @@ def test_gaussian(shape, sigma, truncate):
     close(actual, smooth.gaussian(x.double(), sigma, truncate))
 
 
-@pytest.mark.parametrize("sigma", [(0, 1.0, 0), (1.5, 0, 0), (0, 0, 0.7), (0, 0, 0), (1.0, 0, 2.0), (2.0, 1.0, 0)])
+@pytest.mark.parametrize(
+    "sigma", [(0, 1.0, 0), (1.5, 0, 0), (0, 0, 0.7), (0, 0, 0), (1.0, 0, 2.0), (2.0, 1.0, 0)]
+)
 def test_gaussian_of_one_axis(sigma):
     x = image((11, 70, 19), 23)
     close(same_for_all_threads(lambda: kernels.gaussian(x, sigma)), smooth.gaussian(x.double(), sigma))

@@ -40,7 +40,9 @@ def test_a_shift_is_found(pair: Pair, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_orientation_spacing_and_size_of_the_moving_image_do_not_matter(pair: Pair, shape: tuple[int, ...]) -> None:
+def test_orientation_spacing_and_size_of_the_moving_image_do_not_matter(
+    pair: Pair, shape: tuple[int, ...]
+) -> None:
     """The same world image, stored with axes exchanged and flipped and with background added around it."""
     fixed, moving = pair(shape)
     d = len(shape)
@@ -98,7 +100,9 @@ def test_forward_and_inverse_undo_each_other(pair: Pair) -> None:
     fixed, moving = pair((28, 30, 26))
     result = register(fixed, moving, settings=QUICK)
     points = fixed.grid.to_world(np.random.default_rng(1).uniform(6, 20, (50, 3)))
-    round_trip = result.inverse.map(result.forward.map(points)) - points  # between voxels both maps are interpolated
+    round_trip = (
+        result.inverse.map(result.forward.map(points)) - points
+    )  # between voxels both maps are interpolated
     assert np.abs(round_trip).max() < 0.05
     assert result.metrics["inverse_error_p999_voxels"] < 0.01
 
@@ -110,7 +114,9 @@ def test_apply_to_the_moving_image_gives_the_warped_one(pair: Pair) -> None:
     back = result.apply(fixed, inverse=True)
     assert back.grid == moving.grid
     inside = moving.data > 0.4
-    assert np.abs(back.data - moving.data)[inside].mean() < 0.5 * np.abs(fixed.data - moving.data)[inside].mean()
+    assert (
+        np.abs(back.data - moving.data)[inside].mean() < 0.5 * np.abs(fixed.data - moving.data)[inside].mean()
+    )
 
 
 def test_labels_are_only_measured(pair: Pair) -> None:
@@ -127,7 +133,9 @@ def test_labels_are_only_measured(pair: Pair) -> None:
 def test_the_ablations_terms_do_what_they_are_for(pair: Pair) -> None:
     """P is rougher than P+S and than P+R; switching a term off changes the result."""
     fixed, moving = pair((40, 44))
-    noisy = Image(moving.data + np.random.default_rng(0).normal(0, 0.1, (40, 44)).astype(np.float32), moving.grid)
+    noisy = Image(
+        moving.data + np.random.default_rng(0).normal(0, 0.1, (40, 44)).astype(np.float32), moving.grid
+    )
 
     def roughness(prior: str, alpha: float) -> float:
         changes = {"iterations": 100, "alpha": alpha, "tau": 0.3, "sigma": 1.5}
@@ -173,7 +181,11 @@ def test_a_masked_lesion_does_not_attract(pair: Pair) -> None:
     error = [np.abs(f - truth)[:, ring].mean() for f in (naive, masked)]
     assert error[1] < 0.5 * error[0]
     both = register(
-        bad, moving, fixed_mask=Image(mask, fixed.grid), moving_mask=Image(np.ones_like(mask), moving.grid), settings=QUICK
+        bad,
+        moving,
+        fixed_mask=Image(mask, fixed.grid),
+        moving_mask=Image(np.ones_like(mask), moving.grid),
+        settings=QUICK,
     )
     assert np.abs(both.field - truth)[:, ring].mean() < 0.5 * error[0]
 
@@ -195,7 +207,13 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path, pair: Pair) -> None:
     fixed, moving = pair((28, 30, 26))
     for name in "ab":
         register(fixed, moving, prior="tv", settings={"iterations": 10}).save(tmp_path / name)
-    for file in ("warped.nii.gz", "moving_to_fixed_warp.nii.gz", "fixed_to_moving_warp.nii.gz", "transform.h5", "metrics.json"):
+    for file in (
+        "warped.nii.gz",
+        "moving_to_fixed_warp.nii.gz",
+        "fixed_to_moving_warp.nii.gz",
+        "transform.h5",
+        "metrics.json",
+    ):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
 
 
@@ -248,6 +266,7 @@ def grid_of(shape: tuple[int, ...], origin: float = 0.0) -> Grid:
 
 S = (24, 26, 28)
 GOOD = blobs(S)
+FAR = np.array([[1, 0, 0, 1000], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]])
 
 
 @pytest.mark.parametrize(
@@ -257,7 +276,7 @@ GOOD = blobs(S)
         ((np.full(S, 7.0), np.eye(4)), (GOOD, np.eye(4)), "the fixed image is constant"),
         ((GOOD, np.eye(4)), (np.full(S, np.nan), np.eye(4)), "NaN"),
         ((GOOD, np.eye(4)), (np.zeros(S), np.eye(4)), "the moving image is constant"),
-        ((GOOD, np.eye(4)), (GOOD, np.array([[1, 0, 0, 1000], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]])), "covers 0 %"),
+        ((GOOD, np.eye(4)), (GOOD, FAR), "covers 0 %"),
         ((GOOD, np.eye(4)), (GOOD, np.full((4, 4), np.nan)), "affine"),
         ((GOOD, np.eye(4)), (np.zeros((*S, 3), np.uint8), np.eye(4)), "3 volumes"),
         ((GOOD, np.eye(4)), (blobs((24, 26)), np.eye(4)), "2-D while the fixed image is 3-D"),
@@ -265,7 +284,9 @@ GOOD = blobs(S)
         ((GOOD, np.eye(4)), (np.zeros(S, complex), np.eye(4)), "complex"),
     ],
 )  # fmt: skip
-def test_a_meaningless_pair_is_refused_with_its_sentence(fixed: object, moving: object, sentence: str) -> None:
+def test_a_meaningless_pair_is_refused_with_its_sentence(
+    fixed: object, moving: object, sentence: str
+) -> None:
     with pytest.raises(PirateError, match=sentence) as caught:
         register(fixed, moving, settings=QUICK)
     assert caught.value.exit_code == 3

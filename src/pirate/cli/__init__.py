@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 
@@ -13,6 +14,8 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run ``pirate``; every failure becomes a sentence on stderr and an exit code."""
+    # torch's idle threads would otherwise spin on the cores that the compiled kernels want
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from pirate.cli.app import app
 
     try:
@@ -24,11 +27,16 @@ def main() -> None:
     except PirateError as error:
         _leave(str(error), error.exit_code)
     except MemoryError:
-        _leave("the memory ran out; crop or downsample the images, or close other programs.", MemoryExceeded.exit_code)
+        _leave(
+            "the memory ran out; crop or downsample the images, or close other programs.",
+            MemoryExceeded.exit_code,
+        )
     except Exception as error:
         if "can't allocate memory" in str(error):
             _leave("the memory ran out; crop or downsample the images.", MemoryExceeded.exit_code)
-        _leave(f"unexpected {type(error).__name__}: {error}. Please report it, with the output of --debug.", 1)
+        _leave(
+            f"unexpected {type(error).__name__}: {error}. Please report it, with the output of --debug.", 1
+        )
 
 
 def _leave(sentence: str, code: int) -> None:

@@ -17,7 +17,9 @@ app = typer.Typer(
     "5 not converged, 6 memory, 130 interrupted.",
 )
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; everything is written there.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder for the results; everything is written there.")
+]
 OutFile = Annotated[Path, typer.Option("--out", "-o", help="File to write.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is already there.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -51,21 +53,32 @@ def register(
     preset: Annotated[str, typer.Option(help="paper: eq. (6) of the paper to the letter.")] = "paper",
     prior: Annotated[
         str | None,
-        typer.Option(help="Denoiser of the field: none, gaussian, tv, FILE.safetensors or package.module:function."),
+        typer.Option(
+            help="Denoiser of the field: none, gaussian, tv, FILE.safetensors or package.module:function."
+        ),
     ] = None,
     affine: Annotated[
         str, typer.Option(help="none, or an ITK affine file that maps fixed to moving points (LPS mm).")
     ] = "none",
-    fixed_mask: Annotated[Path | None, typer.Option(help="Where the fixed image counts, on its grid.")] = None,
-    moving_mask: Annotated[Path | None, typer.Option(help="Where the moving image counts, on its grid.")] = None,
-    fixed_labels: Annotated[Path | None, typer.Option(help="Anatomy of the fixed image, only to measure.")] = None,
-    moving_labels: Annotated[Path | None, typer.Option(help="Anatomy of the moving image, only to measure.")] = None,
+    fixed_mask: Annotated[
+        Path | None, typer.Option(help="Where the fixed image counts, on its grid.")
+    ] = None,
+    moving_mask: Annotated[
+        Path | None, typer.Option(help="Where the moving image counts, on its grid.")
+    ] = None,
+    fixed_labels: Annotated[
+        Path | None, typer.Option(help="Anatomy of the fixed image, only to measure.")
+    ] = None,
+    moving_labels: Annotated[
+        Path | None, typer.Option(help="Anatomy of the moving image, only to measure.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings; --set beats it.")] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One setting, e.g. --set alpha=0.")
     ] = None,
     write: Annotated[
-        str, typer.Option(help="What to write: all, or a comma list of warped,warp,inverse,composite,figures.")
+        str,
+        typer.Option(help="What to write: all, or a comma list of warped,warp,inverse,composite,figures."),
     ] = "all",
     prefer: Annotated[
         str | None, typer.Option(help="sform or qform: which to believe where a file's two disagree.")
@@ -85,21 +98,44 @@ def register(
 
     registering.run(
         registering.Request(
-            fixed, moving, out, preset, prior, affine, fixed_mask, moving_mask, fixed_labels, moving_labels,
-            config, tuple(change or ()), write, prefer, require_convergence, memory_limit, device, threads, force, quiet,
-        )  # fmt: skip
+            fixed,
+            moving,
+            out,
+            preset,
+            prior,
+            affine,
+            fixed_mask,
+            moving_mask,
+            fixed_labels,
+            moving_labels,
+            config,
+            tuple(change or ()),
+            write,
+            prefer,
+            require_convergence,
+            memory_limit,
+            device,
+            threads,
+            force,
+            quiet,
+        )
     )
 
 
 @app.command()
 def apply(
     transform: Annotated[
-        Path, typer.Argument(help="Folder written by `pirate register`, or a transform file (.nii.gz, .h5, .txt).")
+        Path,
+        typer.Argument(help="Folder written by `pirate register`, or a transform file (.nii.gz, .h5, .txt)."),
     ],
-    source: Annotated[Path, typer.Argument(help="Image, label map (with --labels), or points (.csv, RAS mm).")],
+    source: Annotated[
+        Path, typer.Argument(help="Image, label map (with --labels), or points (.csv, RAS mm).")
+    ],
     out: OutFile,
     labels: Annotated[bool, typer.Option("--labels", help="SOURCE is a label map: ids stay exact.")] = False,
-    vote: Annotated[bool, typer.Option("--vote", help="Labels by majority vote instead of nearest voxel.")] = False,
+    vote: Annotated[
+        bool, typer.Option("--vote", help="Labels by majority vote instead of nearest voxel.")
+    ] = False,
     inverse: Annotated[
         bool, typer.Option("--inverse", help="From the fixed to the moving side, instead of moving to fixed.")
     ] = False,
@@ -122,14 +158,21 @@ def apply(
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(help="Transform to read: ITK field, FSL warp, Learn2Reg field, .h5.")],
+    source: Annotated[
+        Path, typer.Argument(help="Transform to read: ITK field, FSL warp, Learn2Reg field, .h5.")
+    ],
     out: OutFile,
     to: Annotated[str, typer.Option("--to", help="itk, fsl, l2r or h5.")],
     source_format: Annotated[
-        str, typer.Option("--from", help="auto, itk, fsl, l2r or h5; auto recognises ITK files by their header.")
+        str,
+        typer.Option("--from", help="auto, itk, fsl, l2r or h5; auto recognises ITK files by their header."),
     ] = "auto",
-    fixed: Annotated[Path | None, typer.Option(help="The fixed image, where a format does not carry its grid.")] = None,
-    moving: Annotated[Path | None, typer.Option(help="The moving image, where a format needs its grid.")] = None,
+    fixed: Annotated[
+        Path | None, typer.Option(help="The fixed image, where a format does not carry its grid.")
+    ] = None,
+    moving: Annotated[
+        Path | None, typer.Option(help="The moving image, where a format needs its grid.")
+    ] = None,
     force: Force = False,
     debug: Debug = False,
 ) -> None:
@@ -141,11 +184,15 @@ def convert(
 
 @app.command()
 def evaluate(
-    transform: Annotated[Path, typer.Argument(help="Folder written by `pirate register`, or a transform file.")],
+    transform: Annotated[
+        Path, typer.Argument(help="Folder written by `pirate register`, or a transform file.")
+    ],
     fixed_labels: Annotated[Path | None, typer.Option(help="Anatomy of the fixed image.")] = None,
     moving_labels: Annotated[Path | None, typer.Option(help="Anatomy of the moving image.")] = None,
     fixed_points: Annotated[Path | None, typer.Option(help="Landmarks in the fixed image, CSV.")] = None,
-    moving_points: Annotated[Path | None, typer.Option(help="The same landmarks in the moving image, CSV.")] = None,
+    moving_points: Annotated[
+        Path | None, typer.Option(help="The same landmarks in the moving image, CSV.")
+    ] = None,
     space: Annotated[str, typer.Option(help="Coordinates of the points: ras or lps (mm).")] = "ras",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file to write as well.")] = None,
     force: Force = False,

@@ -36,7 +36,9 @@ def run(
 def refuse_overwrite(out: Path, force: bool) -> None:
     """An existing file is replaced only on request."""
     if out.exists() and not force:
-        raise OutputError(f"{printable(out)}: exists already; expected a new name. Add --force to replace it.")
+        raise OutputError(
+            f"{printable(out)}: exists already; expected a new name. Add --force to replace it."
+        )
 
 
 def _image(
@@ -50,8 +52,10 @@ def _image(
     nifti.write_image(out, moved.data, moved.grid, description="pirate apply")
 
 
-def _points(transform: Path, source: Path, out: Path, inverse: bool, reference: Path | None, space: str) -> None:
-    """Points move with their image, so they take the opposite direction of the map that images are read through."""
+def _points(
+    transform: Path, source: Path, out: Path, inverse: bool, reference: Path | None, space: str
+) -> None:
+    """Points move with their image: against the direction in which images are read."""
     if space not in get_args(Space):
         raise UsageError(f"--space {space}: expected one of {', '.join(get_args(Space))}.")
     chosen: Space = space  # type: ignore[assignment]
@@ -68,7 +72,9 @@ def own_grid(path: Path, transform: Transform, inverse: bool) -> Grid:
     first = transform.parts[0] if transform.parts else None
     if not inverse and isinstance(first, Displacement):
         return first.grid
-    raise UsageError("the transform does not say which grid the result gets; give an image on it with --reference.")
+    raise UsageError(
+        "the transform does not say which grid the result gets; give an image on it with --reference."
+    )
 
 
 def recorded_grid(folder: Path, side: str) -> Grid:

@@ -46,7 +46,8 @@ def run(out: Path, seed: int, threads: int | None, force: bool, quiet: bool) -> 
     before = endpoint_error(np.zeros_like(pair.field), pair.field, pair.fixed.grid.spacing, brain)
     after = endpoint_error(result.field, pair.field, pair.fixed.grid.spacing, brain)
     typer.echo(
-        f"true error of the field in the brain {before['mean_voxels']:.2f} -> {after['mean_voxels']:.2f} voxels on average, "
+        "true error of the field in the brain "
+        f"{before['mean_voxels']:.2f} -> {after['mean_voxels']:.2f} voxels on average, "
         f"{before['p90_voxels']:.2f} -> {after['p90_voxels']:.2f} at the 90th percentile"
     )
     report(result, out, time.perf_counter() - started)

@@ -33,13 +33,19 @@ def run(threads: int | None) -> None:
     typer.echo("optional: " + ", ".join(f"{name} {_version(name)}" for name in OPTIONAL))
     typer.echo(f"compiled kernels: {_kernels()}")
     typer.echo(f"threads: {torch.get_num_threads()} of {os.cpu_count()} processors")
-    typer.echo(f"GPU: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none that torch can use'}")
+    typer.echo(
+        f"GPU: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none that torch can use'}"
+    )
     memory = available_memory()
     needed = memory_estimate(BRAIN, 2)
     have = "unknown" if memory is None else f"{memory / 1e9:.1f} GB"
-    typer.echo(f"memory: {have} available, a pair of {'x'.join(map(str, BRAIN))} needs about {needed / 1e9:.1f} GB")
+    typer.echo(
+        f"memory: {have} available, a pair of {'x'.join(map(str, BRAIN))} needs about {needed / 1e9:.1f} GB"
+    )
     seconds = seconds_per_iteration() * 500 * _voxels(BRAIN) / _voxels(PROBE)
-    typer.echo(f"speed: the paper preset's 500 iterations on such a pair would take about {seconds:.0f} s here")
+    typer.echo(
+        f"speed: the paper preset's 500 iterations on such a pair would take about {seconds:.0f} s here"
+    )
 
 
 def seconds_per_iteration() -> float:
@@ -47,7 +53,9 @@ def seconds_per_iteration() -> float:
     torch.manual_seed(0)
     fixed, moving = torch.rand(2, 1, 1, *PROBE)
     settings = preset("paper", 3)
-    operator = Pirate(GlobalCorrelation(fixed), moving, None, None, settings.alpha, settings.tau, settings.sigma)
+    operator = Pirate(
+        GlobalCorrelation(fixed), moving, None, None, settings.alpha, settings.tau, settings.sigma
+    )
     field = torch.zeros(1, 3, *half_shape(PROBE))
     times = []
     with torch.no_grad():

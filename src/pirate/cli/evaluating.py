@@ -41,7 +41,9 @@ def run(
         metrics |= folding(torch.from_numpy(field.field)[None])
         _say_folding(metrics)
     if fixed_labels is not None and moving_labels is not None:
-        metrics["labels"] = overlap(nifti.read_labels(fixed_labels), nifti.read_labels(moving_labels), forward)
+        metrics["labels"] = overlap(
+            nifti.read_labels(fixed_labels), nifti.read_labels(moving_labels), forward
+        )
         _say_overlap(metrics["labels"])
     if fixed_points is not None and moving_points is not None:
         metrics["points_mm"] = _points(fixed_points, moving_points, space, forward)
@@ -53,18 +55,26 @@ def run(
 
 
 def overlap(fixed: Image, moving: Image, forward: Transform) -> dict[str, Any]:
-    """Dice before and after (nearest, vote), HD95 and ASSD in mm, for each label present in both and on average."""
+    """Dice before and after (nearest, vote), HD95 and ASSD in mm, of each label in both and on average."""
     start = Transform(tuple(p for p in forward.parts if isinstance(p, Affine)))
     before = apply(moving, start, fixed.grid, "nearest").data
     after = apply(moving, forward, fixed.grid, "nearest").data
     vote = apply(moving, forward, fixed.grid, "vote").data
-    scores = {"dice_before": dice(fixed.data, before), "dice": dice(fixed.data, after), "dice_vote": dice(fixed.data, vote)}
+    scores = {
+        "dice_before": dice(fixed.data, before),
+        "dice": dice(fixed.data, after),
+        "dice_vote": dice(fixed.data, vote),
+    }
     distance = surface_distances(fixed.data, after, fixed.grid.spacing)
     if not scores["dice"]:
-        raise reject(moving.name, "shares no label with the fixed labels", "common labels", "Check both files.")
+        raise reject(
+            moving.name, "shares no label with the fixed labels", "common labels", "Check both files."
+        )
     rows = {
         str(label): {
-            "dice_before": scores["dice_before"].get(label), "dice": value, "dice_vote": scores["dice_vote"].get(label),
+            "dice_before": scores["dice_before"].get(label),
+            "dice": value,
+            "dice_vote": scores["dice_vote"].get(label),
             "hd95_mm": distance[label].hd95_mm, "assd_mm": distance[label].assd_mm,
         }
         for label, value in scores["dice"].items()
@@ -80,7 +90,10 @@ def _points(fixed: Path, moving: Path, space: str, forward: Transform) -> dict[s
     a, b = (read_points(path, space) for path in (fixed, moving))  # type: ignore[arg-type]
     if len(a.world) != len(b.world):
         raise reject(
-            moving, f"has {len(b.world)} points", f"the {len(a.world)} points of {fixed}", "Give matching lists."
+            moving,
+            f"has {len(b.world)} points",
+            f"the {len(a.world)} points of {fixed}",
+            "Give matching lists.",
         )
     start = Transform(tuple(p for p in forward.parts if isinstance(p, Affine)))
     return {
@@ -92,7 +105,8 @@ def _points(fixed: Path, moving: Path, space: str, forward: Transform) -> dict[s
 def _say_folding(m: dict[str, Any]) -> None:
     typer.echo(
         f"folded voxels {m['folds_percent']:.4f} % (central), {m['folds_forward_percent']:.4f} % (forward), "
-        f"NDV {m['ndv_percent']:.4f} %, SDlogJ {m['sd_log_jacobian']:.4f}, smallest determinant {m['min_determinant']:.3f}"
+        f"NDV {m['ndv_percent']:.4f} %, SDlogJ {m['sd_log_jacobian']:.4f}, "
+        f"smallest determinant {m['min_determinant']:.3f}"
     )
 
 

@@ -61,7 +61,9 @@ class Request:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Which files to write."""
-        names = OUTPUTS if self.write == "all" else tuple(n.strip() for n in self.write.split(",") if n.strip())
+        names = (
+            OUTPUTS if self.write == "all" else tuple(n.strip() for n in self.write.split(",") if n.strip())
+        )
         unknown = sorted(set(names) - set(OUTPUTS))
         if unknown:
             raise UsageError(f"--write {', '.join(unknown)}: expected all, or some of {', '.join(OUTPUTS)}.")
@@ -87,7 +89,9 @@ def run(request: Request) -> None:
     if request.require_convergence and result.status is not Status.CONVERGED:
         raise NotConverged(f"not converged: {result.status.value}. The results were written all the same.")
     if result.flags:
-        raise QualityError(f"look before you trust this: {' '.join(result.flags)} The results were written all the same.")
+        raise QualityError(
+            f"look before you trust this: {' '.join(result.flags)} The results were written all the same."
+        )
 
 
 def report(result: Registration, out: Path, seconds: float) -> None:
@@ -104,5 +108,8 @@ def report(result: Registration, out: Path, seconds: float) -> None:
         f"NDV {m['ndv_percent']:.4f} %"
     )
     typer.echo(f"status {result.status.name.lower()}: {result.status.value}")
-    typer.echo(f"time {seconds:.1f} s (iteration {result.timings['solve']:.1f} s), memory {result.peak_memory / 1e6:.0f} MB")
+    typer.echo(
+        f"time {seconds:.1f} s (iteration {result.timings['solve']:.1f} s), "
+        f"memory {result.peak_memory / 1e6:.0f} MB"
+    )
     typer.echo(f"results in {printable(out)}")

@@ -65,4 +65,6 @@ class Bar:
         elif now - self.spoken > INTERVAL and done < total:
             self.spoken = now
             left = (now - self.started) / max(done - 1, 1) * (total - done)
-            sys.stderr.write(f"{stage}: {done} of {total}, about {left:.0f} s left, energy {record.energy:.4f}\n")
+            sys.stderr.write(
+                f"{stage}: {done} of {total}, about {left:.0f} s left, energy {record.energy:.4f}\n"
+            )

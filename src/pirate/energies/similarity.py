@@ -76,7 +76,7 @@ class Similarity(ABC):
         return weight * masks[1] if len(masks) == 2 else weight
 
     def weight_on_field(self, field: Tensor, moving_mask: Tensor | None) -> Tensor | None:
-        """`weight` with the moving mask, (B, 1, *shape), warped by `field` of any resolution; type of `field`."""
+        """`weight`, (B, 1, *shape), type of `field`, the moving mask warped by `field` of any resolution."""
         mask = moving_mask
         if moving_mask is not None:
             mask = warp(moving_mask.to(field.dtype), resize_field(field, self.fixed.shape[2:]))

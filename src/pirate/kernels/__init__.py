@@ -207,8 +207,8 @@ def local_correlation_force(
         radius: the box has ``2 radius + 1`` voxels along each axis; 1 to 64.
         squared: see `local_correlation`.
         epsilon: see `local_correlation`.
-        scheme: "additive" multiplies with the derivative of `moving` at ``x + field(x)``: the exact derivative
-            of the value by the field; "compositional" with the central difference of the warped image.
+        scheme: "additive" multiplies with the derivative of `moving` at ``x + field(x)``: the exact
+            derivative of the value by the field; "compositional" with the central difference of the warped image.
         out: (B, d, *shape) for the force.
 
     Returns:
@@ -350,7 +350,7 @@ def invert(field: Tensor, iterations: int, tolerance: float) -> tuple[Tensor, Te
 
 
 def change(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    """Lengths ``|after - before|`` and ``|after|`` of each element of the batch: (B, C, *shape) -> (B,), (B,) float64."""
+    """``|after - before|`` and ``|after|`` of each element: (B, C, *shape) -> (B,), (B,) float64."""
     before, after = dense("before", before), like("after", after, before)
     squares = [_extension.change(before[0].numel(), *at(b, before, after)) for b in range(len(before))]
     lengths = torch.tensor(squares, dtype=torch.float64).sqrt()

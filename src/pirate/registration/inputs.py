@@ -48,7 +48,8 @@ def as_image(source: ImageLike, name: str, kind: Kind = "image", prefer: Form | 
         data, affine = source.dataobj, source.affine
     else:
         raise UsageError(
-            f"{name}: a {type(source).__name__} is not an image; give a path, a nibabel image, or (array, affine)."
+            f"{name}: a {type(source).__name__} is not an image; "
+            "give a path, a nibabel image, or (array, affine)."
         )
     return nifti.from_array(np.asanyarray(data), np.asarray(affine), name=name, kind=kind)
 
@@ -57,7 +58,9 @@ def check_pair(fixed: Image, moving: Image, affine: Affine) -> None:
     """Refuse pairs that no registration can make sense of: constant, of different dimension, apart."""
     for image, role in ((fixed, "fixed"), (moving, "moving")):
         if float(np.ptp(image.data)) == 0:
-            raise reject(image.name, f"the {role} image is constant", "an image with contrast", "Check the file.")
+            raise reject(
+                image.name, f"the {role} image is constant", "an image with contrast", "Check the file."
+            )
         if min(image.grid.shape) < 4:
             raise reject(
                 image.name, f"the {role} image is {'x'.join(map(str, image.grid.shape))} voxels",
@@ -74,7 +77,7 @@ def check_pair(fixed: Image, moving: Image, affine: Affine) -> None:
         raise reject(
             moving.name, f"covers {100 * covered:.0f} % of the fixed image {fixed.name} in world space",
             f"at least {100 * LEAST_OVERLAP:.0f} %",
-            "Check both headers' positions, or give the ITK affine that brings them together with --affine FILE.",
+            "Check both headers, or give the ITK affine that brings the images together: --affine FILE.",
         )  # fmt: skip
 
 
@@ -106,7 +109,8 @@ def check_companion(companion: Image, image: Image, role: str) -> Image:
     """Labels or a mask must lie on the grid of their image."""
     if not companion.grid.same_space(image.grid, tolerance=0.05 * min(image.grid.spacing)):
         raise reject(
-            companion.name, f"the {role} has shape {companion.grid.shape} or a position unlike its image {image.name}",
+            companion.name,
+            f"the {role} has shape {companion.grid.shape} or a position unlike its image {image.name}",
             f"the image's grid {image.grid.shape}", "Resample it with: pirate apply --reference IMAGE",
         )  # fmt: skip
     return companion
@@ -119,7 +123,7 @@ def unit_range(data: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def memory_estimate(shape: tuple[int, ...], resolution: int) -> int:
-    """Bytes a registration of images of `shape` needs above the interpreter: an upper bound, from its arrays."""
+    """Bytes that a registration of images of `shape` needs above the interpreter: an upper bound."""
     voxels, d = int(np.prod(shape)), len(shape)
     images = 6  # both files, moving on the fixed grid, both scaled, warped
     iteration = (5 * d + 4) / resolution**d  # field, step, gradient parts of the fused correlation
@@ -144,5 +148,6 @@ def check_memory(needed: int, limit: int | None) -> None:
     if allowed is not None and needed > allowed:
         raise MemoryExceeded(
             f"this registration needs about {needed / 1e9:.1f} GB and {allowed / 1e9:.1f} GB are "
-            f"{'allowed' if limit is not None else 'available'}; crop or downsample the images, or close other programs."
+            f"{'allowed' if limit is not None else 'available'}; "
+            "crop or downsample the images, or close other programs."
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pirate.denoisers.plug import Denoiser, call
+from pirate.denoisers.plug import Denoiser, ImageDenoiser, call
 from pirate.energies.regularity import Smoothness
 from pirate.energies.similarity import Similarity
 from pirate.ops.resample import resize_field
@@ -36,7 +36,7 @@ class Pirate:
     penalty: Similarity
     moving: Tensor
     moving_mask: Tensor | None
-    denoiser: Denoiser | None
+    denoiser: Denoiser | ImageDenoiser | None
     alpha: float
     tau: float
     sigma: float
@@ -55,7 +55,7 @@ class Pirate:
             step.add_(noise, alpha=self.tau)
         return torch.add(field, step, alpha=-gamma), float(value.sum())
 
-    def denoised(self, denoiser: Denoiser, field: Tensor) -> Tensor:
+    def denoised(self, denoiser: Denoiser | ImageDenoiser, field: Tensor) -> Tensor:
         """D(field, sigma), handing over the fixed and the warped image if the denoiser asks for them."""
         if not getattr(denoiser, "wants_images", False):
             return call(denoiser, field, self.sigma)

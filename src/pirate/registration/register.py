@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,25 +23,24 @@ from pirate.energies.local import LocalCorrelation
 from pirate.energies.mutual import MutualInformation
 from pirate.energies.similarity import GlobalCorrelation, Similarity, SquaredError
 from pirate.errors import InputError, UsageError
-from pirate.evaluation.folding import folding
-from pirate.evaluation.overlap import dice
 from pirate.grid import Grid
 from pirate.image import Image
-from pirate.io import itk
 from pirate.io.geometry import Form
 from pirate.ops.compose import invert
 from pirate.ops.resample import half_shape, resize_field
 from pirate.registration import inputs
 from pirate.registration.apply import apply
-from pirate.registration.inputs import ImageLike, Kind, as_image
+from pirate.registration.inputs import ImageLike
+from pirate.registration.measure import judge, measure
 from pirate.registration.operator import Pirate
+from pirate.registration.pair import Pair
 from pirate.registration.result import Registration
 from pirate.settings import Settings, preset
 from pirate.solvers import schedule
 from pirate.solvers.anderson import accelerate
 from pirate.solvers.fixed_point import iterate
-from pirate.solvers.solution import Record, Solution, Status
-from pirate.transform import Affine, Displacement, Transform
+from pirate.solvers.solution import Record, Solution
+from pirate.transform import Affine, Transform
 
 log = logging.getLogger("pirate")
 
@@ -86,7 +84,7 @@ def register(
         device: "auto", "cpu", "cuda", ...
         threads: CPU threads; by default what the environment allows.
         settings: all settings, or a mapping of changes to the preset's.
-        prefer: "sform" or "qform": which to believe where a file's two disagree; such a file is refused otherwise.
+        prefer: "sform" or "qform": which to believe where a file's two disagree; else it is refused.
         memory_limit: bytes; a job that needs more is refused. By default what is available.
         progress: called after each iteration.
 
@@ -97,7 +95,7 @@ def register(
     with clock.stage("read"):
         use_threads(threads)
         where = choose_device(device)
-        pair = _Pair.read(fixed, moving, fixed_mask, moving_mask, fixed_labels, moving_labels, affine, prefer)
+        pair = Pair.read(fixed, moving, fixed_mask, moving_mask, fixed_labels, moving_labels, affine, prefer)
         chosen = choose_settings(preset, prior, settings, pair.fixed.grid.ndim)
         needed = inputs.memory_estimate(pair.fixed.grid.shape, chosen.resolution)
         inputs.check_memory(needed, memory_limit)
@@ -117,77 +115,8 @@ def register(
     flags = judge(solution.status, metrics)
     return Registration(
         pair.fixed, pair.moving, warped, forward, backward, metrics, solution.status, solution.trace, chosen,
-        clock.seconds, peak_memory(), flags, pair.notes,
+        clock.seconds, peak_memory(), flags, pair.notes, pair.fixed_labels, pair.moving_labels,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """Two checked images and what belongs to them."""
-
-    fixed: Image
-    moving: Image
-    fixed_mask: Image | None
-    moving_mask: Image | None
-    fixed_labels: Image | None
-    moving_labels: Image | None
-    affine: Affine | None
-
-    @staticmethod
-    def read(
-        fixed: ImageLike, moving: ImageLike, fixed_mask: ImageLike | None, moving_mask: ImageLike | None,
-        fixed_labels: ImageLike | None, moving_labels: ImageLike | None, affine: str | os.PathLike[str] | Affine,
-        prefer: Form | None,
-    ) -> _Pair:  # fmt: skip
-        """Read and check everything, before any computing."""
-        if (fixed_labels is None) != (moving_labels is None):
-            raise UsageError("labels of one image only: give both --fixed-labels and --moving-labels, or neither.")
-        a, b = (as_image(source, role, prefer=prefer) for source, role in ((fixed, "fixed"), (moving, "moving")))
-        start = read_start(affine)
-        inputs.check_pair(a, b, start or Affine(np.eye(4)))
-
-        def companion(source: ImageLike | None, image: Image, role: str, kind: Kind) -> Image | None:
-            if source is None:
-                return None
-            return inputs.check_companion(as_image(source, role, kind, prefer), image, role)
-
-        return _Pair(
-            a, b,
-            companion(fixed_mask, a, "fixed mask", "mask"), companion(moving_mask, b, "moving mask", "mask"),
-            companion(fixed_labels, a, "fixed labels", "labels"), companion(moving_labels, b, "moving labels", "labels"),
-            start,
-        )  # fmt: skip
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was repaired while reading."""
-        return tuple(note for image in (self.fixed, self.moving) for note in image.notes)
-
-    @property
-    def start(self) -> Transform:
-        """Fixed world to moving world before the field."""
-        return Transform((self.affine,) if self.affine is not None else ())
-
-    def on_fixed_grid(self, image: Image) -> np.ndarray[Any, np.dtype[Any]]:
-        """Voxels of a moving-space image read on the fixed grid through the start."""
-        if self.affine is None and image.grid == self.fixed.grid:
-            return image.data
-        return apply(image, self.start, self.fixed.grid, "linear").data
-
-    def transforms(self, displacement: Tensor, inverse: Tensor) -> tuple[Transform, Transform]:
-        """Forward (field, then affine) and inverse (affine inverted, then inverse field)."""
-        grid = self.fixed.grid
-        there, back = (Displacement(grid, u[0].float().cpu().numpy()) for u in (displacement, inverse))
-        if self.affine is None:
-            return Transform((there,)), Transform((back,))
-        return Transform((there, self.affine)), Transform((self.affine.inverse(), back))
-
-
-def read_start(affine: str | os.PathLike[str] | Affine) -> Affine | None:
-    """Turn the `affine` option into an `Affine`, or None for "none"."""
-    if isinstance(affine, Affine):
-        return affine
-    return None if str(affine) == "none" else itk.read_affine(Path(affine))
 
 
 def choose_settings(
@@ -202,7 +131,7 @@ def choose_settings(
 
 
 def choose_device(name: str) -> torch.device:
-    """"auto" is a GPU if torch has one, else the CPU; a named device that is not there is refused."""
+    """ "auto" is a GPU if torch has one, else the CPU; a named device that is not there is refused."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -225,7 +154,7 @@ def use_threads(threads: int | None) -> None:
         kernels.set_threads(threads)
 
 
-def build_operator(pair: _Pair, settings: Settings, device: torch.device) -> Pirate:
+def build_operator(pair: Pair, settings: Settings, device: torch.device) -> Pirate:
     """Put both images, scaled to [0, 1], on the fixed grid and build T of eq. (6) from the settings."""
     fixed = _tensor(inputs.unit_range(pair.fixed.data), device)
     scaled = Image(inputs.unit_range(pair.moving.data), pair.moving.grid, pair.moving.name)
@@ -244,14 +173,18 @@ def build_penalty(settings: Settings, fixed: Tensor, moving: Tensor, fixed_mask:
     if settings.penalty == "global":
         return GlobalCorrelation(fixed, fixed_mask)
     if settings.penalty == "local":
-        return LocalCorrelation(fixed, fixed_mask, window=settings.window, squared=settings.squared_correlation)
+        return LocalCorrelation(
+            fixed, fixed_mask, window=settings.window, squared=settings.squared_correlation
+        )
     if settings.penalty == "squared":
         return SquaredError(fixed, fixed_mask)
     return MutualInformation.between(fixed, moving, fixed_mask, bins=settings.bins)
 
 
-def solve(operator: Pirate, settings: Settings, shape: tuple[int, ...], progress: Progress | None) -> Solution:
-    """Run the iteration from a zero field at the settings' resolution; the field returned is (1, d, *field shape)."""
+def solve(
+    operator: Pirate, settings: Settings, shape: tuple[int, ...], progress: Progress | None
+) -> Solution:
+    """Run the iteration from a zero field; the field returned is (1, d, *field_shape(...))."""
     start = operator.moving.new_zeros((1, len(shape), *field_shape(shape, settings.resolution)))
 
     def observe(record: Record) -> bool:
@@ -286,77 +219,6 @@ def field_shape(shape: tuple[int, ...], resolution: int) -> tuple[int, ...]:
     return shape
 
 
-def measure(
-    pair: _Pair, operator: Pirate, solution: Solution, displacement: Tensor, inverse_error: Tensor, forward: Transform
-) -> dict[str, Any]:
-    """Numbers for ``metrics.json``: similarity, folding, inverse error, size of the field, overlap of labels."""
-    length = torch.linalg.vector_norm(displacement, dim=1)
-    last = solution.trace[-1]
-    metrics: dict[str, Any] = {
-        "penalty_before": penalty_at(operator, torch.zeros_like(solution.field)),
-        "penalty_after": penalty_at(operator, solution.field),
-        **folding(displacement),
-        "displacement_max_voxels": float(length.max()),
-        "displacement_mean_voxels": float(length.double().mean()),
-        **_inverse_error(inverse_error),
-        "residual": last.residual if math.isfinite(last.residual) else None,
-        "residual_per_step": last.residual_per_step if math.isfinite(last.residual_per_step) else None,
-    }
-    if pair.fixed_labels is not None and pair.moving_labels is not None:
-        metrics |= overlap(pair.fixed_labels, pair.moving_labels, pair.start, forward)
-    return metrics
-
-
-def penalty_at(operator: Pirate, field: Tensor) -> float | None:
-    """The data term g at `field`, (1, d, *field shape); None where the field has left the image."""
-    try:
-        with torch.no_grad():
-            value, _ = operator.penalty.on_field(operator.moving, field, operator.moving_mask)
-    except InputError:
-        return None
-    return float(value)
-
-
-def _inverse_error(error: Tensor) -> dict[str, float]:
-    ordered = error.flatten().sort().values
-    rank = min(len(ordered) - 1, int(0.999 * len(ordered)))
-    return {
-        "inverse_error_median_voxels": float(ordered[len(ordered) // 2]),
-        "inverse_error_p999_voxels": float(ordered[rank]),
-        "inverse_error_max_voxels": float(ordered[-1]),
-    }
-
-
-def overlap(fixed: Image, moving: Image, start: Transform, forward: Transform) -> dict[str, Any]:
-    """Dice of each label before (nearest) and after (nearest, and linear vote), over labels present in both."""
-    scores = {
-        name: dice(fixed.data, apply(moving, transform, fixed.grid, how).data)
-        for name, transform, how in (
-            ("dice_before", start, "nearest"), ("dice", forward, "nearest"), ("dice_vote", forward, "vote"),
-        )
-    }  # fmt: skip
-    result: dict[str, Any] = {name: float(np.mean(list(by.values()))) if by else None for name, by in scores.items()}
-    result["dice_per_label"] = {str(label): value for label, value in scores["dice"].items()}
-    return result
-
-
-FOLDS_LIMIT_PERCENT = 1.0
-"""A field that folds more than this is flagged."""
-
-
-def judge(status: Status, metrics: Mapping[str, Any]) -> tuple[str, ...]:
-    """Sentences about what should make a user look twice."""
-    flags = []
-    if status is Status.DIVERGED:
-        flags.append(f"the iteration diverged: {status.value}.")
-    after, before = metrics["penalty_after"], metrics["penalty_before"]
-    if after is None or after >= before:
-        flags.append("the images are not more alike after the registration than before it.")
-    if metrics["folds_percent"] > FOLDS_LIMIT_PERCENT:
-        flags.append(f"{metrics['folds_percent']:.2f} % of the voxels fold, above {FOLDS_LIMIT_PERCENT:g} %.")
-    return tuple(flags)
-
-
 def _tensor(data: np.ndarray[Any, np.dtype[Any]], device: torch.device) -> Tensor:
     """(1, 1, *shape) float32 on `device`."""
     return torch.from_numpy(np.ascontiguousarray(data, dtype=np.float32))[None, None].to(device)
@@ -385,7 +247,7 @@ class _Clock:
 
 
 def moving_on_fixed(registration: Registration) -> Image:
-    """The moving image on the fixed grid before the field: through world coordinates and the affine start only."""
+    """The moving image on the fixed grid before the field: through world and affine start only."""
     start = Transform(tuple(p for p in registration.forward.parts if isinstance(p, Affine)))
     grid: Grid = registration.fixed.grid
     return apply(registration.moving, start, grid, "linear")

@@ -38,10 +38,9 @@ class Registration:
         fixed: the image that stayed, on whose grid the results lie.
         moving: the image that was warped, as given.
         warped: `moving` brought onto the fixed grid, by one interpolation of its own voxels.
-        forward: maps fixed world points to moving world points (RAS mm): what brings the moving image onto the
-            fixed grid.
+        forward: maps fixed to moving world points (RAS mm): brings the moving image onto the fixed grid.
         inverse: maps moving world points to fixed world points.
-        metrics: name to number; `folds_percent`, `ndv_percent`, `similarity_before`, ... and Dice when labels were given.
+        metrics: name to number; `folds_percent`, `ndv_percent`, ..., and Dice when labels were given.
         status: why the solver stopped.
         trace: one record for each iteration.
         settings: the constants used.
@@ -49,6 +48,8 @@ class Registration:
         peak_memory: bytes, of the whole process.
         flags: sentences about doubtful quality; empty is good.
         notes: sentences about what was repaired in the inputs.
+        fixed_labels: anatomy of the fixed image, if it was given.
+        moving_labels: anatomy of the moving image, if it was given.
     """
 
     fixed: Image
@@ -64,6 +65,8 @@ class Registration:
     peak_memory: int
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    fixed_labels: Image | None = None
+    moving_labels: Image | None = None
 
     @property
     def field(self) -> np.ndarray[Any, np.dtype[np.float32]]:

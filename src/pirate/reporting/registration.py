@@ -11,8 +11,18 @@ from pirate.reporting import figures
 
 
 def draw(result: Registration, folder: Path) -> Sequence[Path]:
-    """Draw slices, difference, warped grid, determinant and convergence into `folder`; return the files."""
+    """Draw slices, difference, grid, determinant, convergence and labels into `folder`; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
+    labels = None
+    if result.moving_labels is not None:
+        labels = result.apply(result.moving_labels, labels=True).data
     return figures.write_all(
-        folder, result.fixed, moving_on_fixed(result).data, result.warped.data, result.field, result.trace
+        folder,
+        result.fixed,
+        moving_on_fixed(result).data,
+        result.warped.data,
+        result.field,
+        result.trace,
+        None if result.fixed_labels is None else result.fixed_labels.data,
+        labels,
     )

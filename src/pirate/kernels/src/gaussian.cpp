@@ -20,32 +20,46 @@ struct Taps {
 
 int clip(int x, int n) { return x < 0 ? 0 : x < n ? x : n - 1; }
 
-// out[k] = h_0 rows[R][k] + sum of h_m (rows[R - m][k] + rows[R + m][k]); k from 0, n rounded up to whole vectors
-// if `whole`, for buffers that have the room.
+// out[k] = h_0 rows[R][k] + sum of h_m (rows[R - m][k] + rows[R + m][k]). A cache line of each row at a time:
+// rows of planes that lie a multiple of 4 kB apart push one another out of the first cache.
 template <int Fixed>
-PIRATE_INLINE void combine(const float* const* rows, Taps taps, int n, float* out, bool whole) {
+void combine(const float* const* rows, Taps taps, int n, float* out) {
   const int radius = Fixed >= 0 ? Fixed : taps.radius;
-  auto at = [&](int k, auto read) {
-    vf v = set(taps.h[0]) * read(rows[radius] + k);
-    for (int m = 1; m <= radius; ++m) v += set(taps.h[m]) * (read(rows[radius - m] + k) + read(rows[radius + m] + k));
-    return v;
-  };
+  const float *row[Fixed >= 0 ? 2 * Fixed + 1 : 1], *const* at = rows;
+  vf h[Fixed >= 0 ? Fixed + 1 : 1];
+  if constexpr (Fixed >= 0) {
+    for (int m = 0; m <= 2 * Fixed; ++m) row[m] = rows[m];
+    for (int m = 0; m <= Fixed; ++m) h[m] = set(taps.h[m]);
+    at = row;
+  }
+  auto tap = [&](int m) PIRATE_BODY { return Fixed >= 0 ? h[Fixed >= 0 ? m : 0] : set(taps.h[m]); };
   int k = 0;
-  for (; k + V <= n; k += V) store(out + k, at(k, [](const float* p) { return load(p); }));
-  if (k == n) return;
-  const int rest = n - k;
-  const vf v = at(k, [rest](const float* p) { return load_first(p, rest); });
-  whole ? store(out + k, v) : store_first(out + k, v, rest);
+  for (; k + 2 * V <= n; k += 2 * V) {
+    const float* centre = at[radius] + k;
+    vf v = tap(0) * load(centre), w = tap(0) * load(centre + V);
+    for (int m = 1; m <= radius; ++m) {
+      const float *p = at[radius - m] + k, *q = at[radius + m] + k;
+      v += tap(m) * (load(p) + load(q));
+      w += tap(m) * (load(p + V) + load(q + V));
+    }
+    store(out + k, v);
+    store(out + k + V, w);
+  }
+  vectors(k, n, [&](int x, auto part) PIRATE_BODY {
+    vf v = tap(0) * part.load(at[radius] + x);
+    for (int m = 1; m <= radius; ++m) v += tap(m) * (part.load(at[radius - m] + x) + part.load(at[radius + m] + x));
+    part.store(out + x, v);
+  });
 }
 
 void combine_rows(const float* const* rows, Taps taps, int n, float* out) {
   switch (taps.radius) {
-    case 1: return combine<1>(rows, taps, n, out, false);
-    case 2: return combine<2>(rows, taps, n, out, false);
-    case 3: return combine<3>(rows, taps, n, out, false);
-    case 4: return combine<4>(rows, taps, n, out, false);
-    case 5: return combine<5>(rows, taps, n, out, false);
-    default: return combine<-1>(rows, taps, n, out, false);
+    case 1: return combine<1>(rows, taps, n, out);
+    case 2: return combine<2>(rows, taps, n, out);
+    case 3: return combine<3>(rows, taps, n, out);
+    case 4: return combine<4>(rows, taps, n, out);
+    case 5: return combine<5>(rows, taps, n, out);
+    default: return combine<-1>(rows, taps, n, out);
   }
 }
 
@@ -63,7 +77,7 @@ struct Task {
     float* lines = static_cast<float*>(scratch(sizeof(float) * (std::size_t(ring) * pitch + pitch + 2 * pad)));
     float* padded = lines + std::size_t(ring) * pitch + pad;
     std::vector<const float*> held(ring), planes(2 * ri + 1), window(2 * rj + 1), shifts(2 * rk + 1);
-    const int first = clip(j0 - rj, s.j), last = clip(j1 - 1 + rj, s.j);
+    const int first = clip(j0 - rj, s.j);
     for (int m = 0; m <= 2 * rk; ++m) shifts[m] = padded + m - rk;
     for (int p = i0; p < i1; ++p) {
       int ready = first - 1;  // rows up to this one have passed i
@@ -89,7 +103,6 @@ struct Task {
         combine_rows(shifts.data(), k, s.k, target);
       }
     }
-    (void)last;
   }
 
  private:

@@ -3,25 +3,10 @@
 #include <vector>
 
 #include "kernels.hpp"
-#include "simd.hpp"
+#include "neighbours.hpp"
 
 namespace pirate::PIRATE_VARIANT {
 namespace {
-
-// u(k + 1) and u(k - 1) of the V voxels from k on; outside the row the border is repeated.
-struct Sides {
-  vf low, high;
-};
-PIRATE_INLINE Sides along_k(const float* row, int k, int n) {
-  if (k > 0 && k + V < n) return {load(row + k - 1), load(row + k + 1)};
-  alignas(64) float low[V], high[V];
-  for (int l = 0; l < V; ++l) {
-    const int x = k + l < n ? k + l : n - 1;
-    low[l] = row[x > 0 ? x - 1 : 0];
-    high[l] = row[x + 1 < n ? x + 1 : n - 1];
-  }
-  return {load(low), load(high)};
-}
 
 template <int D>
 PIRATE_INLINE vf det(const vf (&m)[3][3]) {
@@ -31,26 +16,29 @@ PIRATE_INLINE vf det(const vf (&m)[3][3]) {
 }
 
 // Reads the neighbours once, gives the determinant by central and, if asked, forward differences.
-template <int D, bool Central, bool Forward>
-PIRATE_INLINE void at(const Shape& s, const float* u, int i, int j, int k, int count, vf& central, vf& forward) {
+template <int D, bool Central, bool Forward, class Lanes>
+PIRATE_INLINE void at(const Shape& s, const float* u, int i, int j, int k, Lanes part, vf& central, vf& forward) {
   const std::size_t n = s.size(), row = (std::size_t(i) * s.j + j) * s.k;
   const std::ptrdiff_t plane = s.plane(), line = s.k;
   const std::ptrdiff_t up_i = i > 0 ? -plane : 0, down_i = i + 1 < s.i ? plane : 0;
   const std::ptrdiff_t up_j = j > 0 ? -line : 0, down_j = j + 1 < s.j ? line : 0;
   const vf half_i = set(up_i && down_i ? 0.5f : 1.f), half_j = set(up_j && down_j ? 0.5f : 1.f);
-  const vf x = lanes() + float(k), one = set(1.f);
-  const vf half_k = (x == 0.f) | (x >= float(s.k - 1)) ? one : set(0.5f);
+  vf half_k = set(0.5f);
+  if (k == 0 || k + V >= s.k) {
+    const vf x = lanes() + float(k);
+    half_k = (x == 0.f) | (x >= float(s.k - 1)) ? set(1.f) : half_k;
+  }
   vf c[3][3], f[3][3];
   for (int m = 0; m < D; ++m) {
     const float* r = u + m * n + row;
-    const vf here = load_first(r + k, count);
-    auto difference = [&](int a, vf low, vf high, vf half) {
+    const vf here = part.load(r + k);
+    auto difference = [&](int a, vf low, vf high, vf half) PIRATE_BODY {
       if (Central) c[m][a] = (high - low) * half + (a == m ? 1.f : 0.f);
       if (Forward) f[m][a] = (high - here) + (a == m ? 1.f : 0.f);
     };
-    difference(0, load_first(r + up_i + k, count), load_first(r + down_i + k, count), half_i);
+    difference(0, part.load(r + up_i + k), part.load(r + down_i + k), half_i);
     if constexpr (D == 3)
-      difference(1, load_first(r + up_j + k, count), load_first(r + down_j + k, count), half_j);
+      difference(1, part.load(r + up_j + k), part.load(r + down_j + k), half_j);
     const Sides side = along_k(r, k, s.k);
     difference(D - 1, side.low, side.high, half_k);
   }
@@ -60,13 +48,12 @@ PIRATE_INLINE void at(const Shape& s, const float* u, int i, int j, int k, int c
 
 template <int D, bool Forward>
 void determinant_plane(const Shape& s, const float* u, float* out, int i) {
-  vf central, forward;
   for (int j = 0; j < s.j; ++j)
-    for (int k = 0; k < s.k; k += V) {
-      const int count = s.k - k < V ? s.k - k : V;
-      at<D, !Forward, Forward>(s, u, i, j, k, count, central, forward);
-      store_first(out + (std::size_t(i) * s.j + j) * s.k + k, Forward ? forward : central, count);
-    }
+    vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
+      vf central, forward;
+      at<D, !Forward, Forward>(s, u, i, j, k, part, central, forward);
+      part.store(out + (std::size_t(i) * s.j + j) * s.k + k, Forward ? forward : central);
+    });
 }
 
 struct Count {
@@ -78,18 +65,18 @@ template <int D>
 Count count_plane(const Shape& s, const float* u, int i) {
   auto inside = [](int x, int n) { return n == 1 || x + 1 < n; };  // a forward difference exists
   Count total;
-  vf central, forward, least = set(__builtin_inff());
+  vf least = set(__builtin_inff());
   vi folded = {}, folded_forward = {};
   for (int j = 0; j < s.j; ++j)
-    for (int k = 0; k < s.k; k += V) {
-      const int count = s.k - k < V ? s.k - k : V;
-      at<D, true, true>(s, u, i, j, k, count, central, forward);
-      const vi here = lanes_int() < count;
+    vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
+      vf central, forward;
+      at<D, true, true>(s, u, i, j, k, part, central, forward);
+      const vi here = lanes_int() < part.n;
       folded -= (central <= 0.f) & here;
       least = vmin(here ? central : least, least);
       if (inside(i, s.i) && inside(j, s.j))
-        folded_forward -= (forward <= 0.f) & (lanes_int() < (s.k > 1 ? s.k - 1 - k : count));
-    }
+        folded_forward -= (forward <= 0.f) & (lanes_int() < s.k - 1 - k);
+    });
   total.least = least[0];
   for (int l = 0; l < V; ++l) {
     total.central += folded[l];

@@ -31,18 +31,18 @@ Line::Line(int source, int target) : lower(target + V), weight(target + V), sour
 namespace {
 
 void blend(const float* a, const float* b, float w, int n, float* out) {
-  for (int k = 0; k < n; k += V) {
-    const int count = n - k < V ? n - k : V;
-    const vf x = load_first(a + k, count), y = load_first(b + k, count);
-    store_first(out + k, x + set(w) * (y - x), count);
-  }
+  vectors(0, n, [&](int k, auto part) PIRATE_BODY {
+    const vf x = part.load(a + k), y = part.load(b + k);
+    part.store(out + k, x + w * (y - x));
+  });
 }
 
 void along_k(const float* row, const Line& line, float scale, float* out) {
-  for (int t = 0; t < line.target; ++t) {
-    const int l = line.lower[t], u = l + 1 < line.source ? l + 1 : l;
-    out[t] = scale * (row[l] + line.weight[t] * (row[u] - row[l]));
-  }
+  vectors(0, line.target, [&](int t, auto part) PIRATE_BODY {  // lower is at most source - 2
+    vf a, b;
+    pairs(row, &line.lower[t], a, b);
+    part.store(out + t, scale * (a + load(&line.weight[t]) * (b - a)));
+  });
 }
 
 // out[m] += the part of `row` (target) that voxel m of the source fed.
@@ -91,10 +91,7 @@ void resize_field_adjoint(const Shape& from, const Shape& to, const float* force
     float* row = plane + from.plane();
     std::fill(plane, plane + from.plane(), 0.f);
     auto add = [](const float* x, float w, int n, float* sum) {
-      for (int k = 0; k < n; k += V) {
-        const int count = n - k < V ? n - k : V;
-        store_first(sum + k, load_first(sum + k, count) + set(w) * load_first(x + k, count), count);
-      }
+      vectors(0, n, [&](int k, auto part) PIRATE_BODY { part.store(sum + k, part.load(sum + k) + w * part.load(x + k)); });
     };
     auto feeds = [](const Line& l, int t, int voxel) {  // weight of source voxel `voxel` in target voxel t
       if (l.lower[t] == voxel) return 1.f - l.weight[t];

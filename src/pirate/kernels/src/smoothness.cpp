@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels.hpp"
-#include "simd.hpp"
+#include "neighbours.hpp"
 
 namespace pirate::PIRATE_VARIANT {
 namespace {
@@ -18,26 +18,15 @@ double row(const Shape& s, const float* u, float* out, int i, int j) {
   const float* up_j = j > 0 ? r - line : r;
   const float* down_j = j + 1 < s.j ? r + line : r;
   vf total = {};
-  for (int k = 0; k < s.k; k += V) {
-    const int count = s.k - k < V ? s.k - k : V;
-    const vf here = load_first(r + k, count);
-    vf low, high;
-    if (k > 0 && k + V < s.k) {
-      low = load(r + k - 1);
-      high = load(r + k + 1);
-    } else {
-      for (int l = 0; l < V; ++l) {
-        const int x = k + l < s.k ? k + l : s.k - 1;
-        low[l] = l < count ? r[x > 0 ? x - 1 : 0] : 0.f;
-        high[l] = l < count ? r[x + 1 < s.k ? x + 1 : x] : 0.f;
-      }
-    }
-    const vf di = load_first(down_i + k, count) - here, dj = load_first(down_j + k, count) - here,
-             dk = high - here;
+  vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
+    const vf here = part.load(r + k);
+    Sides side = along_k(r, k, s.k);
+    if (part.n < V) side = {keep_first(side.low, part.n), keep_first(side.high, part.n)};
+    const vf di = part.load(down_i + k) - here, dj = part.load(down_j + k) - here, dk = side.high - here;
     total += di * di + dj * dj + dk * dk;
-    const vf back = (here - load_first(up_i + k, count)) + (here - load_first(up_j + k, count)) + (here - low);
-    store_first(out + i * plane + j * line + k, back - di - dj - dk, count);
-  }
+    const vf back = (here - part.load(up_i + k)) + (here - part.load(up_j + k)) + (here - side.low);
+    part.store(out + i * plane + j * line + k, back - di - dj - dk);
+  });
   return sum(total);
 }
 

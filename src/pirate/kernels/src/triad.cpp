@@ -8,10 +8,10 @@ void triad(std::int64_t n, float* a, const float* b, const float* c) {
   const std::int64_t part = 1 << 18;
   parallel(int((n + part - 1) / part), [&](int task) {
     const std::int64_t last = (task + 1) * part < n ? (task + 1) * part : n;
-    for (std::int64_t x = task * part; x < last; x += V) {
-      const int count = last - x < V ? int(last - x) : V;
-      store_first(a + x, load_first(b + x, count) + 3.f * load_first(c + x, count), count);
-    }
+    const std::int64_t first = task * part;
+    vectors(0, int(last - first), [&](int k, auto lanes) PIRATE_BODY {
+      lanes.store(a + first + k, lanes.load(b + first + k) + 3.f * lanes.load(c + first + k));
+    });
   });
 }
 

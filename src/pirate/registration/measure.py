@@ -1,0 +1,101 @@
+"""Numbers about a finished registration, and what they say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pirate.errors import InputError
+from pirate.evaluation.folding import folding
+from pirate.evaluation.overlap import dice
+from pirate.image import Image
+from pirate.registration.apply import Interpolation, apply
+from pirate.registration.operator import Pirate
+from pirate.registration.pair import Pair
+from pirate.solvers.solution import Solution, Status
+from pirate.transform import Transform
+
+FOLDS_LIMIT_PERCENT = 1.0
+"""A field that folds more than this is flagged."""
+
+
+def measure(
+    pair: Pair,
+    operator: Pirate,
+    solution: Solution,
+    displacement: Tensor,
+    inverse_error: Tensor,
+    forward: Transform,
+) -> dict[str, Any]:
+    """Numbers for ``metrics.json``: similarity, folding, inverse error, the field's size, overlap."""
+    length = torch.linalg.vector_norm(displacement, dim=1)
+    last = solution.trace[-1]
+    metrics: dict[str, Any] = {
+        "penalty_before": penalty_at(operator, torch.zeros_like(solution.field)),
+        "penalty_after": penalty_at(operator, solution.field),
+        **folding(displacement),
+        "displacement_max_voxels": float(length.max()),
+        "displacement_mean_voxels": float(length.double().mean()),
+        **_inverse_error(inverse_error),
+        "residual": last.residual if math.isfinite(last.residual) else None,
+        "residual_per_step": last.residual_per_step if math.isfinite(last.residual_per_step) else None,
+    }
+    if pair.fixed_labels is not None and pair.moving_labels is not None:
+        metrics |= overlap(pair.fixed_labels, pair.moving_labels, pair.start, forward)
+    return metrics
+
+
+def penalty_at(operator: Pirate, field: Tensor) -> float | None:
+    """The data term g at `field`, (1, d, *field shape); None where the field has left the image."""
+    try:
+        with torch.no_grad():
+            value, _ = operator.penalty.on_field(operator.moving, field, operator.moving_mask)
+    except InputError:
+        return None
+    return float(value)
+
+
+def _inverse_error(error: Tensor) -> dict[str, float]:
+    ordered = error.flatten().sort().values
+    rank = min(len(ordered) - 1, int(0.999 * len(ordered)))
+    return {
+        "inverse_error_median_voxels": float(ordered[len(ordered) // 2]),
+        "inverse_error_p999_voxels": float(ordered[rank]),
+        "inverse_error_max_voxels": float(ordered[-1]),
+    }
+
+
+def overlap(fixed: Image, moving: Image, start: Transform, forward: Transform) -> dict[str, Any]:
+    """Dice of each label in both maps: before (nearest) and after (nearest, and linear vote)."""
+
+    def score(transform: Transform, how: Interpolation) -> dict[int, float]:
+        return dice(fixed.data, apply(moving, transform, fixed.grid, how).data)
+
+    scores = {
+        "dice_before": score(start, "nearest"),
+        "dice": score(forward, "nearest"),
+        "dice_vote": score(forward, "vote"),
+    }
+    result: dict[str, Any] = {
+        name: float(np.mean(list(by.values()))) if by else None for name, by in scores.items()
+    }
+    result["dice_per_label"] = {str(label): value for label, value in scores["dice"].items()}
+    return result
+
+
+def judge(status: Status, metrics: Mapping[str, Any]) -> tuple[str, ...]:
+    """Sentences about what should make a user look twice."""
+    flags = []
+    if status is Status.DIVERGED:
+        flags.append(f"the iteration diverged: {status.value}.")
+    after, before = metrics["penalty_after"], metrics["penalty_before"]
+    if after is None or after >= before:
+        flags.append("the images are not more alike after the registration than before it.")
+    if metrics["folds_percent"] > FOLDS_LIMIT_PERCENT:
+        flags.append(f"{metrics['folds_percent']:.2f} % of the voxels fold, above {FOLDS_LIMIT_PERCENT:g} %.")
+    return tuple(flags)
