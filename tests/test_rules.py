@@ -13,7 +13,8 @@ import pirate
 PACKAGE = Path(__file__).parents[1] / "src" / "pirate"
 ROOMS = (
     "errors", "grid", "image", "settings", "transform", "kernels", "io", "ops", "energies", "denoisers",
-    "solvers", "evaluation", "registration", "training", "baselines", "data", "benchmark", "reporting", "cohort", "cli",
+    "solvers", "evaluation",
+    "registration", "training", "baselines", "data", "benchmark", "reporting", "cohort", "cli",
 )  # fmt: skip
 FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 BANNED_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "yaml", "torchvision"}
@@ -96,7 +97,8 @@ def test_the_rules_find_what_they_look_for() -> None:
     assert not upward_imports("from pirate.ops.warp import warp", "energies")
     for line in (
         "import pickle", "from yaml import load", "torch.load(p)", "eval(x)", "assert x",
-        "run(c, shell=True)",         "def f(**kwargs): ...", "def f(a=[]): ...", "try:\n    x\nexcept:\n    y",
+        "run(c, shell=True)",
+        "def f(**kwargs): ...", "def f(a=[]): ...", "try:\n    x\nexcept:\n    y",
     ):  # fmt: skip
         assert dangers(line), line
 

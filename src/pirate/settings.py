@@ -81,7 +81,7 @@ class Settings:
         if multiplier >= 2:
             raise UsageError(
                 f"gamma {self.gamma:g} with alpha {self.alpha:g} diverges in {ndim}-D: the smoothing step "
-                f"multiplies the shortest wave by {1 - multiplier:.2f}; keep gamma * alpha below {ndim / 8:g}."
+                f"multiplies the shortest wave by {1 - multiplier:.2f}; keep gamma * alpha < {ndim / 8:g}."
             )
 
     def changed(self, changes: Mapping[str, Any], where: str = "settings") -> Settings:

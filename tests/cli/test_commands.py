@@ -37,7 +37,8 @@ def test_register_writes_what_it_promises(files: Path, pirate_command: Command) 
     names = {p.relative_to(files / "out").as_posix() for p in (files / "out").rglob("*") if p.is_file()}
     assert names >= {
         "warped.nii.gz", "moving_to_fixed_warp.nii.gz", "fixed_to_moving_warp.nii.gz", "transform.h5",
-        "metrics.json",         "run.json", "figures/slices.png", "figures/difference.png", "figures/warped_grid.png",
+        "metrics.json",
+        "run.json", "figures/slices.png", "figures/difference.png", "figures/warped_grid.png",
         "figures/determinant.png", "figures/convergence.png",
     }  # fmt: skip
     assert "affine.txt" not in names
@@ -53,7 +54,7 @@ def test_register_writes_what_it_promises(files: Path, pirate_command: Command) 
 
 def test_only_what_was_asked_for_is_written(files: Path, pirate_command: Command) -> None:
     out = registered(files, pirate_command, "--write", "warped", "--quiet")
-    assert {p.name for p in out.iterdir()} == {"warped.nii.gz", "metrics.json", "run.json"}
+    assert {p.name for p in out.iterdir()} == {"warped.nii.gz", "metrics.json", "trace.csv", "run.json"}
 
 
 def test_apply_brings_images_labels_and_points_through(files: Path, pirate_command: Command) -> None:

@@ -19,7 +19,7 @@ from pirate.errors import OutputError, UsageError, printable
 from pirate.grid import Grid
 from pirate.image import Image
 from pirate.io import composite, fields, itk, nifti, transforms
-from pirate.io.atomic import sha256_of, write_json
+from pirate.io.atomic import sha256_of, write_json, write_text
 from pirate.registration.apply import apply
 from pirate.registration.inputs import ImageLike, as_image
 from pirate.settings import Settings
@@ -137,7 +137,8 @@ class Registration:
             written.append(folder / "transform.h5")
             composite.write_composite(written[-1], self.forward)
         write_json(folder / "metrics.json", dict(self.metrics))
-        written.append(folder / "metrics.json")
+        write_text(folder / "trace.csv", trace_table(self.trace))
+        written += [folder / "metrics.json", folder / "trace.csv"]
         if "figures" in write and figures is not None:
             written += figures(self, folder / "figures")
         write_json(folder / transforms.DONE, self._record(folder, written, command))
@@ -167,6 +168,13 @@ class Registration:
             },
             "outputs": {p.relative_to(folder).as_posix(): sha256_of(p) for p in written},
         }  # fmt: skip
+
+
+def trace_table(trace: Sequence[Record]) -> str:
+    """The trace as CSV: one line for each evaluation of the operator."""
+    names = [f.name for f in dataclasses.fields(Record)]
+    lines = [",".join(repr(getattr(record, name)) for name in names) for record in trace]
+    return "\n".join([",".join(names), *lines, ""])
 
 
 def _described(image: Image) -> dict[str, Any]:

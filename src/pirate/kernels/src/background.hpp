@@ -40,8 +40,7 @@ struct Background {
     if constexpr (D == 3) block += c.b[1] >> kBlock;
     block = block * nk + (c.b[D - 1] >> kBlock);
     alignas(64) std::int32_t at[V];
-    __builtin_memcpy(at, &block, sizeof block);
-    asm("" : "+m"(at));
+    spill(block, at);
     const std::uint8_t* flags = occupied.data();
     unsigned found = 0;
     for (int l = 0; l < V; ++l) found |= flags[at[l]];

@@ -6,23 +6,20 @@
 
 namespace pirate::PIRATE_VARIANT {
 
-typedef double vd __attribute__((vector_size(V * 8)));
-
 void change(std::int64_t n, const float* a, const float* b, double* difference, double* length) {
   constexpr std::int64_t kTask = 1 << 18;  // floats of a task
   const int tasks = int((n + kTask - 1) / kTask);
   std::vector<double> d(tasks), l(tasks);
   parallel(tasks, [&](int task) {
     const std::int64_t first = task * kTask, count = n - first < kTask ? n - first : kTask;
-    vd dd = {}, ll = {};
+    Doubles dd, ll;
     vectors(0, int(count), [&](int k, auto part) PIRATE_BODY {
-      const vd y = __builtin_convertvector(part.load(b + first + k), vd);
-      const vd x = y - __builtin_convertvector(part.load(a + first + k), vd);
-      dd += x * x;
-      ll += y * y;
+      const Doubles y = wide(part.load(b + first + k)), x = y - wide(part.load(a + first + k));
+      dd.add_product(x, x);
+      ll.add_product(y, y);
     });
-    d[task] = l[task] = 0;
-    for (int lane = 0; lane < V; ++lane) d[task] += dd[lane], l[task] += ll[lane];
+    d[task] = dd.sum();
+    l[task] = ll.sum();
   });
   *difference = *length = 0;
   for (int task = 0; task < tasks; ++task) *difference += d[task], *length += l[task];

@@ -13,26 +13,25 @@ void star_row(const Shape& s, const float* u, const float* d, float* out, int i,
   const std::ptrdiff_t plane = s.plane(), line = s.k;
   const std::ptrdiff_t up_i = i > 0 ? -plane : 0, down_i = i + 1 < s.i ? plane : 0;
   const std::ptrdiff_t up_j = j > 0 ? -line : 0, down_j = j + 1 < s.j ? line : 0;
-  vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
-    vf step[D], size[D];
-    for (int a = 0; a < D; ++a) {
-      step[a] = part.load(d + a * n + row + k);
-      size[a] = vmin(vabs(step[a]), set(1.f));
-    }
-    for (int m = 0; m < D; ++m) {
-      const float* r = u + m * n + row;
+  // One channel after the other: all rows at once would not find room in the first cache, where rows of planes
+  // and channels that lie a multiple of 4 kB apart compete.
+  for (int m = 0; m < D; ++m) {
+    const float* r = u + m * n + row;
+    vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
       const vf here = part.load(r + k);
-      vf moved = here + step[m];
+      vf moved = here;
       auto towards = [&](int a, vf low, vf high) PIRATE_BODY {
-        moved += size[a] * ((step[a] < 0.f ? low : high) - here);
+        const vf step = part.load(d + a * n + row + k);
+        moved += vmin(vabs(step), set(1.f)) * ((step < 0.f ? low : high) - here);
+        if (a == m) moved += step;
       };
       towards(0, part.load(r + up_i + k), part.load(r + down_i + k));
       if constexpr (D == 3) towards(1, part.load(r + up_j + k), part.load(r + down_j + k));
       const Sides side = along_k(r, k, s.k);
       towards(D - 1, side.low, side.high);
       part.store(out + m * n + row + k, moved);
-    }
-  });
+    });
+  }
 }
 
 }  // namespace

@@ -20,16 +20,6 @@
 namespace pirate::PIRATE_VARIANT {
 namespace {
 
-typedef double vd __attribute__((vector_size(V * 8)));
-
-PIRATE_INLINE vd wide(vf v) { return __builtin_convertvector(v, vd); }
-
-double total(vd v) {
-  double t = 0;
-  for (int l = 0; l < V; ++l) t += v[l];
-  return t;
-}
-
 struct Sums {
   double q = 0, f = 0, ff = 0, w = 0, ww = 0, fw = 0;
   void operator+=(const Sums& o) {
@@ -37,27 +27,38 @@ struct Sums {
   }
 };
 
+// Sums of q w, q w^2, q f w.
+struct Moments {
+  Doubles w, ww, fw;
+  PIRATE_INLINE void add(Doubles qv, Doubles v, Doubles f) {
+    w += qv;
+    ww.add_product(qv, v);
+    fw.add_product(qv, f);
+  }
+};
+
 // Sums of q, q f, q f^2 over the image, by planes.
 Sums fixed_sums(const Shape& s, const float* fixed, const float* weight) {
   std::vector<Sums> parts(s.i);
   parallel(s.i, [&](int i) {
-    vd q = {}, f = {}, ff = {};
+    Doubles q, f, ff;
     const std::size_t start = i * s.plane();
     const int n = s.plane();
     vectors(0, n, [&](int k, auto part) PIRATE_BODY {
-      const vd x = wide(part.load(fixed + start + k));
-      vd y = x;
+      const Doubles x = wide(part.load(fixed + start + k));
       if (weight) {
-        const vd e = wide(part.load(weight + start + k));
-        y *= e;
+        const Doubles e = wide(part.load(weight + start + k));
         q += e;
+        f.add_product(e, x);
+        ff.add_product(e * x, x);
+      } else {
+        f += x;
+        ff.add_product(x, x);
       }
-      f += y;
-      ff += y * x;
     });
-    parts[i].q = weight ? total(q) : n;
-    parts[i].f = total(f);
-    parts[i].ff = total(ff);
+    parts[i].q = weight ? q.sum() : n;
+    parts[i].f = f.sum();
+    parts[i].ff = ff.sum();
   });
   Sums sums;
   for (const Sums& p : parts) sums += p;
@@ -156,7 +157,7 @@ struct Sweep {
 
  private:
   // The field between two coarse planes, in voxels of the images.
-  void flatten(int i, float* flat) const {
+  __attribute__((noinline)) void flatten(int i, float* flat) const {
     const vf w = set(li.weight[i]);
     const int n = t.plane();
     for (int c = 0; c < D; ++c) {
@@ -169,10 +170,10 @@ struct Sweep {
     }
   }
 
-  Sums sweep_plane(int i, const float* flat, float** acc, float* row, float* out, float* below, float* above,
+  __attribute__((noinline)) Sums sweep_plane(int i, const float* flat, float** acc, float* row, float* out, float* below, float* above,
                    int wide_k) const {
     const std::size_t lines = std::size_t(2) * K * wide_k;
-    vd w = {}, ww = {}, fw = {};
+    Moments moments;
     bool touched[2] = {false, false};
     int cell = 0;
     auto flush = [&] {  // coarse row `cell` of this plane is complete
@@ -196,16 +197,17 @@ struct Sweep {
         });
         if (t.k == 1) row[c * wide_k + 1] = row[c * wide_k];
       }
-      if (sweep_row(i, j, row, acc, wide_k, w, ww, fw)) touched[0] = touched[1] = true;
+      if (sweep_row(i, j, row, acc, wide_k, moments)) touched[0] = touched[1] = true;
     }
     while (cell < t.j) flush();
     Sums r;
-    r.w = total(w), r.ww = total(ww), r.fw = total(fw);
+    r.w = moments.w.sum(), r.ww = moments.ww.sum(), r.fw = moments.fw.sum();
     return r;
   }
 
   // One row of the images: samples, sums, and the K products spread over the coarse rows before and after it.
-  bool sweep_row(int i, int j, const float* row, float** acc, int wide_k, vd& w, vd& ww, vd& fw) const {
+  __attribute__((noinline)) bool sweep_row(int i, int j, const float* row, float** acc, int wide_k, Moments& sum) const {
+    Moments moments = sum;
     const vf u0 = set(1.f - lj.weight[j]), u1 = set(lj.weight[j]);
     const std::size_t start = (std::size_t(i) * s.j + j) * s.k;
     bool touched = false;
@@ -232,15 +234,12 @@ struct Sweep {
         found = true;
         const vf v = interpolate<D, true>(sampler, moving, cell, g);
         const vf f = pick(fixed + start, &slots.at[x]);
-        vd dv = wide(v);
-        const vd df = wide(f);
         if constexpr (Weighted) {
           const vf q = pick(weight + start, &slots.at[x]);
           for (int c = 0; c < D; ++c) g[c] *= q;
-          const vd qv = dv * wide(q);
-          w += qv, ww += qv * dv, fw += qv * df;
+          moments.add(wide(v) * wide(q), wide(v), wide(f));
         } else {
-          w += dv, ww += dv * dv, fw += dv * df;
+          moments.add(wide(v), wide(v), wide(f));
         }
         const vf below = load(&slots.lower[x]), above = load(&slots.upper[x]);
         const vf fp = f - pf, vp = v - pw;
@@ -262,11 +261,12 @@ struct Sweep {
         store(h1, load(h1) + u1 * high[r]);
       }
     }
+    sum = moments;
     return touched;
   }
 
   // Adds a complete coarse row of a fine plane to the coarse planes before and after it.
-  void spread(const float* acc, float* out, float* below, float* above, float weight_i, int wide_k) const {
+  __attribute__((noinline)) void spread(const float* acc, float* out, float* below, float* above, float weight_i, int wide_k) const {
     for (int r = 0; r < K; ++r) {  // out[m] = lower part[m] + upper part[m - 1]
       const float *low = acc + r * wide_k, *high = acc + (K + r) * wide_k;
       float* o = out + r * t.k;
@@ -338,7 +338,7 @@ double same_grid(const Shape& s, const float* fixed, const float* moving, const 
   std::vector<Sums> parts(s.i);
   const std::size_t n = s.size();
   parallel(s.i, [&](int i) {
-    vd w = {}, ww = {}, fw = {};
+    Moments moments;
     for (int j = 0; j < s.j; ++j) {
       const std::size_t row = (std::size_t(i) * s.j + j) * s.k;
       vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
@@ -349,14 +349,14 @@ double same_grid(const Shape& s, const float* fixed, const float* moving, const 
         if (!background.empty<D>(cell)) {
           v = interpolate<D, true>(sampler, moving, cell, g);
           if (part.n < V) v = keep_first(v, part.n);
-          const vd dv = wide(v), qv = weight ? dv * wide(part.load(weight + row + k)) : dv;
-          w += qv, ww += qv * dv, fw += qv * wide(part.load(fixed + row + k));
+          const Doubles q = weight ? wide(v) * wide(part.load(weight + row + k)) : wide(v);
+          moments.add(q, wide(v), wide(part.load(fixed + row + k)));
         }
         part.store(warped + row + k, v);
         for (int c = 0; c < D; ++c) part.store(gradient + c * n + row + k, g[c]);
       });
     }
-    parts[i].w = total(w), parts[i].ww = total(ww), parts[i].fw = total(fw);
+    parts[i].w = moments.w.sum(), parts[i].ww = moments.ww.sum(), parts[i].fw = moments.fw.sum();
   });
   for (const Sums& p : parts) sums += p;
   const Result r = finish(sums, pf, pw);

@@ -57,8 +57,7 @@ PIRATE_INLINE void locate(const Sampler<D>& s, const vf* position, Cell<D>& c) {
   vi base = c.b[0];
   if constexpr (D == 3) base = base * s.nj + c.b[1];
   base = base * s.nk + c.b[D - 1];
-  __builtin_memcpy(c.at, &base, sizeof base);
-  asm("" : "+m"(c.at));  // eight scalar loads are cheaper than taking a register apart
+  spill(base, c.at);
 }
 
 PIRATE_INLINE vf tent(vf t) { return vmax(set(1.f) - vabs(t), vf{}); }

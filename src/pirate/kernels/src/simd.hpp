@@ -154,6 +154,38 @@ PIRATE_INLINE void vectors(int lo, int hi, Body body) {
   if (k < hi) body(k, Part{hi - k});
 }
 
+// V doubles, as two registers.
+struct Doubles {
+  typedef double half __attribute__((vector_size(V * 4)));
+  half low = {}, high = {};
+  PIRATE_INLINE void operator+=(const Doubles& o) { low += o.low, high += o.high; }
+  PIRATE_INLINE Doubles operator-(const Doubles& o) const { return {low - o.low, high - o.high}; }
+  PIRATE_INLINE Doubles operator*(const Doubles& o) const { return {low * o.low, high * o.high}; }
+  PIRATE_INLINE void add_product(const Doubles& a, const Doubles& b) {
+    low += a.low * b.low;
+    high += a.high * b.high;
+  }
+  double sum() const {  // in fixed order
+    double total = 0;
+    for (int l = 0; l < V / 2; ++l) total += low[l];
+    for (int l = 0; l < V / 2; ++l) total += high[l];
+    return total;
+  }
+};
+PIRATE_INLINE Doubles wide(vf v) {
+  typedef float half __attribute__((vector_size(V * 2)));
+  half parts[2];
+  __builtin_memcpy(parts, &v, sizeof v);
+  return {__builtin_convertvector(parts[0], Doubles::half), __builtin_convertvector(parts[1], Doubles::half)};
+}
+
+// Puts indices into memory, to be read one by one: cheaper than taking a register apart.
+PIRATE_INLINE void spill(vi v, std::int32_t (&at)[V]) {
+  typedef vi alias __attribute__((may_alias));
+  *reinterpret_cast<alias*>(at) = v;
+  asm("" : "+m"(at));
+}
+
 // Sum of the lanes, in double precision and fixed order.
 PIRATE_INLINE double sum(vf v) {
   double total = 0;
