@@ -18,11 +18,11 @@ def convergence(path: Path, trace: Sequence[Record]) -> Path:
 
     A level starts where the index of a record does not follow that of the one before.
     """
-    sheet = Sheet(
-        "Convergence", "dotted: start of a resolution level, whose energies are not comparable", [11.4], [3.2]
-    )
-    sheet.panels[0][0].remove()
     starts = [i for i, (a, b) in enumerate(pairwise(trace), 1) if b.t <= a.t]
+    levels = "dotted: start of a resolution level, whose energies are not comparable"
+    rest = "a residual falls with the step; the residual divided by the step shows whether the field rests"
+    sheet = Sheet("Convergence", levels if starts else rest, [11.4], [3.2])
+    sheet.panels[0][0].remove()
     series = (
         ("energy", [r.energy for r in trace], "linear"),
         ("residual  |T(x) - x| / |T(x)|", [r.residual for r in trace], "log"),

@@ -10,6 +10,8 @@
 
 namespace pirate::PIRATE_VARIANT {
 
+constexpr int align(int k) { return k & ~(V - 1); }  // down to a multiple of V, also below 0
+
 constexpr int kNever = 1 << 28;  // lo > hi: nothing
 
 struct Intervals {
@@ -35,10 +37,11 @@ struct Intervals {
       }
     return out;
   }
+  // Wider by r at both ends, between least and most; begins at whole vectors, so that loads do not straddle lines.
   Intervals& widen(int r, int least, int most) {
     for (std::size_t x = 0; x < lo.size(); ++x) {
       if (empty(x)) continue;
-      lo[x] = std::max(lo[x] - r, least);
+      lo[x] = std::max(align(lo[x] - r), least);
       hi[x] = std::min(hi[x] + r, most);
     }
     return *this;

@@ -17,6 +17,7 @@
 // force. Sums along i are taken from a ring of planes of f and w; along j from a ring of rows; along k from one
 // row. All sums are direct, so a voxel's result does not depend on where a thread begins.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,7 @@ struct Stages {
   Intervals warp;        // where w is needed
   Stages(const Problem& p, int ri, int rj, int rk)
       : statistics(foreground(p.s, p.fixed).over_j(rj).over_i(ri).widen(rk, 0, p.s.k)),
-        sums(statistics.over_j(rj).widen(rk, -rk, p.s.k + rk)),
+        sums(statistics.over_j(rj).widen(rk, -rk - V, p.s.k + rk)),
         sums_j(sums.over_j(rj)),
         force(sums.over_i(ri).widen(0, 0, p.s.k)),
         planes(force.over_i(ri)),
@@ -72,7 +73,7 @@ class Walk {
  public:
   Walk(const Problem& p, const Stages& stages, float scale)
       : p_(p), s_(p.s), st_(stages), scale_(scale), r_(R > 0 ? R : p.radius), ri_(r_), rj_(p.s.d == 3 ? r_ : 0) {
-    left_ = round_up(2 * r_);
+    left_ = round_up(2 * r_ + V);
     pitch_ = left_ + round_up(s_.k) + round_up(2 * r_ + 2 * V);
     plane_ = std::size_t(s_.j) * pitch_;
     plane_ += (1024 + 80 - plane_ % 1024) % 1024;  // planes apart in the sets of the cache (5 lines of 4 kB)
@@ -215,15 +216,16 @@ class Walk {
       return 0;
     }
     const int lo = st_.statistics.lo[x], hi = st_.statistics.hi[x];
-    add_rows<Q>(ring_, j, lo - r, hi + r, line_, pitch_);
+    const int start = align(lo - r);
+    add_rows<Q>(ring_, j, start, hi + r, line_, pitch_);
     const vf total = window_statistics(i, j, lo, hi);
     const int end = lo + (hi - lo + V - 1) / V * V;
-    clear(coefficient_, lo - 2 * r, lo);
+    clear(coefficient_, start - r, lo);
     clear(coefficient_, end, hi + 2 * r + V);
-    int k = lo - r;
-    for (; k < hi + r; k += V)
-      for (int m = 0; m < 3; ++m) store(out + m * pitch_ + k, along_k(coefficient_ + m * pitch_ + k));
-    clear(out, from, lo - r);
+    int k = start;
+    for (int m = 0; m < 3; ++m)
+      for (k = start; k < hi + r; k += V) store(out + m * pitch_ + k, along_k(coefficient_ + m * pitch_ + k));
+    clear(out, from, start);
     clear(out, k, to);
     return sum(total);
   }
@@ -342,35 +344,37 @@ class Walk {
     const float* up_j = j > 0 ? w - pitch_ : w;
     const float* down_j = j + 1 < s_.j ? w + pitch_ : w;
     const float half_i = i > 0 && i + 1 < s_.i ? 0.5f : 1.f, half_j = j > 0 && j + 1 < s_.j ? 0.5f : 1.f;
-    for (int k = lo; k < hi; k += V) {
-      const int count = std::min(V, hi - k);
+    const Mode mode = p_.mode;
+    const float scale = scale_;
+    const int nk = s_.k, d = s_.d;
+    float* const result = p_.out + row;
+    vectors(lo, hi, [&](int k, auto part) PIRATE_BODY {
       vf v[3];
       for (int c = 0; c < 3; ++c) {
         v[c] = load(box[c][0] + k);
         for (int m = 1; m < n; ++m) v[c] += load(box[c][m] + k);
       }
-      vf g = (load(f + k) * v[0] + load(w + k) * v[1] - v[2]) * scale_;
+      vf g = (load(f + k) * v[0] + load(w + k) * v[1] - v[2]) * scale;
       if constexpr (Weighted) g *= load(q_ + here + k);
-      float* out = p_.out + row + k;
-      auto write = [&](float* at, vf x) PIRATE_BODY { store_first(at, x, count); };
-      if (p_.mode == Mode::kGiven) {
-        write(out, g);
-      } else if (p_.mode == Mode::kAdditive) {
-        for (int c = 0; c < s_.d; ++c) write(out + c * size, g * load(g_[c] + here + k));
+      float* out = result + k;
+      if (mode == Mode::kGiven) {
+        part.store(out, g);
+      } else if (mode == Mode::kAdditive) {
+        for (int c = 0; c < d; ++c) part.store(out + c * size, g * load(g_[c] + here + k));
       } else {
         vf low = load(w + k - 1), high = load(w + k + 1), half = set(0.5f);
-        if (k == 0 || k + V >= s_.k) {
+        if (k == 0 || k + V >= nk) {
           const vf at = lanes() + float(k), centre = load(w + k);
-          const vi start = at == 0.f, end = at == float(s_.k - 1);
+          const vi start = at == 0.f, end = at == float(nk - 1);
           low = start ? centre : low;
           high = end ? centre : high;
           half = (start | end) ? set(1.f) : half;
         }
-        write(out, g * ((load(down_i + k) - load(up_i + k)) * half_i));
-        if (s_.d == 3) write(out + size, g * ((load(down_j + k) - load(up_j + k)) * half_j));
-        write(out + (s_.d - 1) * size, g * ((high - low) * half));
+        part.store(out, g * ((load(down_i + k) - load(up_i + k)) * half_i));
+        if (d == 3) part.store(out + size, g * ((load(down_j + k) - load(up_j + k)) * half_j));
+        part.store(out + (d - 1) * size, g * ((high - low) * half));
       }
-    }
+    });
   }
 
   static constexpr int kMost = R > 0 ? 2 * R + 1 : 2 * 64 + 1;

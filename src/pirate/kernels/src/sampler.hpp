@@ -21,6 +21,7 @@ template <int D>
 struct Sampler {
   vf top[D], last[D];  // greatest b, greatest index
   vi second[D];        // mask: the axis has a second voxel
+  bool thin = false;   // some axis has not
   int nj, nk;
   std::int64_t si, sj;  // from a corner to the next along i, j
   explicit Sampler(const Shape& s) : nj(s.j), nk(s.k), si(s.i > 1 ? s.plane() : 0), sj(s.j > 1 ? s.k : 0) {
@@ -29,6 +30,7 @@ struct Sampler {
       top[a] = set(float(n[a] > 1 ? n[a] - 2 : 0));
       last[a] = set(float(n[a] - 1));
       second[a] = (vi{} + n[a]) > 1;
+      thin |= n[a] == 1;
     }
   }
 };
@@ -38,7 +40,7 @@ template <int D>
 struct Cell {
   vf t[D];                         // p - b
   vi b[D];
-  bool inside;                     // all t in [0, 1)
+  bool inside;                     // all t in [0, 1) between two voxels
   alignas(64) std::int32_t at[V];  // offset of corner b
 };
 
@@ -53,7 +55,7 @@ PIRATE_INLINE void locate(const Sampler<D>& s, const vf* position, Cell<D>& c) {
     if constexpr (!Border) most = most > (vu)c.t[a] ? most : (vu)c.t[a];
   }
   // The bits of a float in [0, 1) are below those of 1; of 1 or more, below 0 or no number they are not.
-  c.inside = Border || !any((vi)(most >= 0x3f800000u));
+  c.inside = Border || !(s.thin || any((vi)(most >= 0x3f800000u)));
   vi base = c.b[0];
   if constexpr (D == 3) base = base * s.nj + c.b[1];
   base = base * s.nk + c.b[D - 1];
