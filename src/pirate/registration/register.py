@@ -22,7 +22,7 @@ from pirate.denoisers import plug
 from pirate.energies.local import LocalCorrelation
 from pirate.energies.mutual import MutualInformation
 from pirate.energies.similarity import GlobalCorrelation, Similarity, SquaredError
-from pirate.errors import InputError, UsageError
+from pirate.errors import InputError, UsageError, printable
 from pirate.grid import Grid
 from pirate.image import Image
 from pirate.io.geometry import Form
@@ -99,7 +99,7 @@ def register(
         chosen = choose_settings(preset, prior, settings, pair.fixed.grid.ndim)
         needed = inputs.memory_estimate(pair.fixed.grid.shape, chosen.resolution)
         inputs.check_memory(needed, memory_limit)
-    log.info("moving %s -> fixed %s", pair.moving.name, pair.fixed.name)
+    log.info("moving %s -> fixed %s", printable(pair.moving.name), printable(pair.fixed.name))
     with clock.stage("prepare"):
         operator = build_operator(pair, chosen, where)
     with clock.stage("solve"):

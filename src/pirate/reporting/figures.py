@@ -20,6 +20,7 @@ from pirate.reporting.canvas import BLUE, LOUD, ORANGE, Sheet, letters, outline,
 from pirate.reporting.convergence import convergence
 from pirate.reporting.display import Array, Display, View
 from pirate.reporting.intensity import foreground, scaled, tissue_levels
+from pirate.reporting.matplotlib_home import load_matplotlib
 from pirate.solvers.solution import Record
 
 SIDES = "neurological: the subject's left is on the left"
@@ -55,6 +56,7 @@ def write_all(
         the files written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    load_matplotlib(folder)
     grid, data = fixed.grid, fixed.data
     written = [
         slices(folder / "slices.png", grid, data, moving_on_fixed, warped),

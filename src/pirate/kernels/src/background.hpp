@@ -33,12 +33,12 @@ struct Background {
     for (double v : sums) total += v;
   }
 
-  // Whether all V cells read zeros only.
+  // Whether all V cells, at b, read zeros only.
   template <int D>
-  PIRATE_INLINE bool empty(const Cell<D>& c) const {
-    vi block = (c.b[0] >> kBlock) * nj;
-    if constexpr (D == 3) block += c.b[1] >> kBlock;
-    block = block * nk + (c.b[D - 1] >> kBlock);
+  PIRATE_INLINE bool empty(const vi* b) const {
+    vi block = (b[0] >> kBlock) * nj;
+    if constexpr (D == 3) block += b[1] >> kBlock;
+    block = block * nk + (b[D - 1] >> kBlock);
     alignas(64) std::int32_t at[V];
     spill(block, at);
     const std::uint8_t* flags = occupied.data();

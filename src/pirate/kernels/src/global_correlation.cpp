@@ -227,8 +227,9 @@ struct Sweep {
         if constexpr (D == 3) p[1] += float(j);
         p[D - 1] += load(&slots.position[x]);
         Cell<D> cell;
-        locate<D, false>(sampler, p, cell);
-        if (background.empty<D>(cell)) continue;
+        vi corner[D];
+        locate<D, false>(sampler, p, cell, corner);
+        if (background.empty<D>(corner)) continue;
         if (!found)
           for (int r = 0; r < K; ++r) low[r] = high[r] = vf{};
         found = true;
@@ -345,8 +346,9 @@ double same_grid(const Shape& s, const float* fixed, const float* moving, const 
         vf p[D], g[D] = {}, v = {};
         Cell<D> cell;
         positions<D>(field + row, n, i, j, k, part, p);
-        locate<D, false>(sampler, p, cell);
-        if (!background.empty<D>(cell)) {
+        vi corner[D];
+        locate<D, false>(sampler, p, cell, corner);
+        if (!background.empty<D>(corner)) {
           v = interpolate<D, true>(sampler, moving, cell, g);
           if (part.n < V) v = keep_first(v, part.n);
           const Doubles q = weight ? wide(v) * wide(part.load(weight + row + k)) : wide(v);

@@ -143,19 +143,20 @@ class Walk {
     const Sampler<D> sampler(s_);
     const float* field = p_.field + (std::size_t(i) * s_.j + j) * s_.k;
     const int end = std::min(s_.k, lo + (hi - lo + V - 1) / V * V);
-    vectors(lo, end, [&](int k, auto part) PIRATE_BODY {  // past the image w stays 0
-      vf p[D], g[D], w;
-      Cell<D> c;
-      positions<D>(field, s_.size(), i, j, k, part, p);
-      locate<D, false>(sampler, p, c);
-      if (p_.mode == Mode::kCompositional) {
-        w = interpolate<D>(sampler, p_.moving, c);
-      } else {
-        w = interpolate<D, true>(sampler, p_.moving, c, g);
+    const std::size_t n = s_.size();
+    const float* const moving = p_.moving;
+    float* const w = w_ + here;  // past the image it stays 0
+    if (p_.mode == Mode::kCompositional) {
+      along_row<D, false>(sampler, field, n, i, j, lo, end, [&](int k, auto part, const Cell<D>& c) PIRATE_BODY {
+        part.store(w + k, interpolate<D>(sampler, moving, c));
+      });
+    } else {
+      along_row<D, false>(sampler, field, n, i, j, lo, end, [&](int k, auto part, const Cell<D>& c) PIRATE_BODY {
+        vf g[D];
+        part.store(w + k, interpolate<D, true>(sampler, moving, c, g));
         for (int m = 0; m < D; ++m) store(g_[m] + here + k, g[m]);
-      }
-      part.store(w_ + here + k, w);
-    });
+      });
+    }
   }
 
   // Statistics of the windows of plane i, and A, 2 B, (A Sf + 2 B Sw) / n box-summed along k and j.

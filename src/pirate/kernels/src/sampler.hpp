@@ -39,27 +39,32 @@ struct Sampler {
 template <int D>
 struct Cell {
   vf t[D];                         // p - b
-  vi b[D];
   bool inside;                     // all t in [0, 1) between two voxels
   alignas(64) std::int32_t at[V];  // offset of corner b
 };
 
 template <int D, bool Border>
-PIRATE_INLINE void locate(const Sampler<D>& s, const vf* position, Cell<D>& c) {
+PIRATE_INLINE void locate(const Sampler<D>& s, const vf* position, Cell<D>& c, vi* b) {
   vu most = {};
   for (int a = 0; a < D; ++a) {
     vf p = vmax(position[a], vf{});
     if constexpr (Border) p = vmin(p, s.last[a]);
-    c.b[a] = truncate(vmin(p, s.top[a]));
-    c.t[a] = (Border ? p : position[a]) - to_float(c.b[a]);
+    b[a] = truncate(vmin(p, s.top[a]));
+    c.t[a] = (Border ? p : position[a]) - to_float(b[a]);
     if constexpr (!Border) most = most > (vu)c.t[a] ? most : (vu)c.t[a];
   }
   // The bits of a float in [0, 1) are below those of 1; of 1 or more, below 0 or no number they are not.
   c.inside = Border || !(s.thin || any((vi)(most >= 0x3f800000u)));
-  vi base = c.b[0];
-  if constexpr (D == 3) base = base * s.nj + c.b[1];
-  base = base * s.nk + c.b[D - 1];
+  vi base = b[0];
+  if constexpr (D == 3) base = base * s.nj + b[1];
+  base = base * s.nk + b[D - 1];
   spill(base, c.at);
+}
+
+template <int D, bool Border>
+PIRATE_INLINE void locate(const Sampler<D>& s, const vf* position, Cell<D>& c) {
+  vi unused[D];
+  locate<D, Border>(s, position, c, unused);
 }
 
 PIRATE_INLINE vf tent(vf t) { return vmax(set(1.f) - vabs(t), vf{}); }
@@ -148,6 +153,26 @@ PIRATE_INLINE void positions(const float* field, std::size_t n, int i, int j, in
   p[0] = part.load(field + k) + float(i);
   if constexpr (D == 3) p[1] = part.load(field + n + k) + float(j);
   p[D - 1] = part.load(field + (D - 1) * n + k) + (lanes() + float(k));
+}
+
+// body(k, part, cell) for the voxels lo..hi-1 of row (i, j). First where all positions of a strip fall, then the
+// samples: in one loop each sample would wait for its own address.
+template <int D, bool Border, class Body>
+PIRATE_INLINE void along_row(const Sampler<D>& s, const float* field, std::size_t n, int i, int j, int lo, int hi,
+                             Body body) {
+  constexpr int kStrip = 32;
+  Cell<D> cells[kStrip];
+  for (int start = lo; start < hi; start += kStrip * V) {
+    const int end = start + kStrip * V < hi ? start + kStrip * V : hi;
+    Cell<D>* c = cells;
+    vectors(start, end, [&](int k, auto part) PIRATE_BODY {
+      vf p[D];
+      positions<D>(field, n, i, j, k, part, p);
+      locate<D, Border>(s, p, *c++);
+    });
+    c = cells;
+    vectors(start, end, [&](int k, auto part) PIRATE_BODY { body(k, part, *c++); });
+  }
 }
 
 }  // namespace pirate::PIRATE_VARIANT

@@ -21,11 +21,7 @@ void warp_all(const Shape& s, int channels, const float* image, const float* fie
   const std::size_t n = s.size();
   const Sampler<D> sampler(s);
   by_rows(s, [&](int i, int j, std::size_t row) {
-    vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
-      vf p[D];
-      Cell<D> c;
-      positions<D>(field + row, n, i, j, k, part, p);
-      locate<D, Border>(sampler, p, c);
+    along_row<D, Border>(sampler, field + row, n, i, j, 0, s.k, [&](int k, auto part, const Cell<D>& c) PIRATE_BODY {
       for (int m = 0; m < channels; ++m) {
         vf v = interpolate<D>(sampler, image + m * n, c);
         if (add) v += part.load(field + m * n + row + k);
@@ -40,11 +36,8 @@ void gradient_all(const Shape& s, const float* image, const float* field, float*
   const std::size_t n = s.size();
   const Sampler<D> sampler(s);
   by_rows(s, [&](int i, int j, std::size_t row) {
-    vectors(0, s.k, [&](int k, auto part) PIRATE_BODY {
-      vf p[D], g[D];
-      Cell<D> c;
-      positions<D>(field + row, n, i, j, k, part, p);
-      locate<D, false>(sampler, p, c);
+    along_row<D, false>(sampler, field + row, n, i, j, 0, s.k, [&](int k, auto part, const Cell<D>& c) PIRATE_BODY {
+      vf g[D];
       part.store(warped + row + k, interpolate<D, true>(sampler, image, c, g));
       for (int m = 0; m < D; ++m) part.store(gradient + m * n + row + k, g[m]);
     });
