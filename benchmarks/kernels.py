@@ -252,9 +252,8 @@ def main() -> None:
             with kernels.disabled():
                 row["torch"], _ = milliseconds(case.torch, 3 if row["ms"] > 4 else options.repeats)
     share = float((phantom(0.0) != 0).float().mean())
-    print(
-        f"Shape {SHAPE}, foreground {share:.0%}, {options.threads} threads, {kernels.variant()}, triad {rate / 1e9:.1f} GB/s.\n"
-    )
+    machine = f"{options.threads} threads, {kernels.variant()}, triad {rate / 1e9:.1f} GB/s"
+    print(f"Shape {SHAPE}, foreground {share:.0%}, {machine}.\n")
     print("| kernel | ms (median) | ms (least) | torch ms | torch / ours | MB at least | x limit |")
     print("|---|---|---|---|---|---|---|")
     for r in rows:
