@@ -103,7 +103,7 @@ def cases() -> list[Case]:
     def torch_step() -> None:
         _, force = twins.local_correlation_force(fixed, moving, field, RADIUS, True, EPSILON, "compositional")
         smooth.gaussian(force, 1.2)
-        smooth.gaussian(twins.compose_small(field, update), 0.4)
+        smooth.gaussian(compose.compose_small(field, update), 0.4)
 
     def no_autograd(call: Callable[[], Any]) -> Callable[[], Any]:
         return torch.no_grad()(call)
@@ -176,7 +176,7 @@ def cases() -> list[Case]:
             "compose_small",
             9,
             lambda: kernels.compose_small(field, update, field_out),
-            no_autograd(lambda: twins.compose_small(field, update)),
+            no_autograd(lambda: compose.compose_small(field, update)),
         ),
         Case(
             "determinant (central)",

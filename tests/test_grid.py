@@ -64,6 +64,24 @@ def test_a_grid_needs_an_invertible_affine(affine: np.ndarray) -> None:
         Grid((4, 4), affine)
 
 
+@pytest.mark.parametrize("row", [(0, 0, 0, 2), (0, 0, 0.1, 1), (1e-9, 0, 0, 1)])
+def test_the_last_row_of_an_affine_is_fixed(row: tuple[float, ...]) -> None:
+    affine = np.eye(4)
+    affine[3] = row
+    with pytest.raises(ValueError, match="last row"):
+        Grid((4, 4), affine)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
+def test_what_is_invertible_does_not_depend_on_the_size_of_a_voxel(scale: float) -> None:
+    assert Grid((4, 4, 4), np.diag([scale, scale, 20 * scale, 1])).spacing[0] == pytest.approx(scale)
+    flat = np.eye(4)
+    flat[:3, 1] = flat[:3, 0]
+    flat[:3] *= scale
+    with pytest.raises(ValueError, match="invertible"):
+        Grid((4, 4, 4), flat)
+
+
 def test_voxels_must_fill_the_grid() -> None:
     with pytest.raises(ValueError, match="do not fill the grid"):
         Image(np.zeros((4, 4)), Grid((4, 5), np.eye(4)))

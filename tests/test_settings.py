@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from pirate.errors import InputError, UsageError
-from pirate.settings import Settings, parse_assignment, preset, read_config
+from pirate.io.config import read_config
+from pirate.settings import Settings, parse_assignment, preset
 
 
 def test_the_paper_preset_holds_the_papers_constants_in_dimensionless_form() -> None:
@@ -45,11 +46,17 @@ def test_an_unknown_preset_is_refused() -> None:
         ({"gamma": 1e99}, "gamma is 1e"),
         ({"window": 4}, "expected an odd number"),
         ({"penalty": "cosine"}, "expected one of global, local"),
+        ({"resolution": 3}, "resolution is 3; expected one of"),
     ],
 )
 def test_a_bad_setting_is_refused_with_a_sentence(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         Settings().changed(changes)
+
+
+def test_the_constructor_checks_too() -> None:
+    with pytest.raises(UsageError, match="expected one of global"):
+        Settings(penalty="nonsense")  # type: ignore[arg-type]
 
 
 def test_an_integer_serves_as_a_float() -> None:
@@ -73,6 +80,24 @@ def test_an_assignment_needs_an_equals_sign() -> None:
         parse_assignment("alpha")
 
 
+@pytest.mark.parametrize("value", ["[" * 100_000, "1" * 5000], ids=["brackets", "digits"])
+def test_an_assignment_that_python_cannot_read_is_refused(value: str) -> None:
+    with pytest.raises(UsageError, match="too long or nested too deeply"):
+        parse_assignment(f"alpha={value}")
+
+
+@pytest.mark.parametrize("name", ["alpha", "iterations"])
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "0x" + "f" * 5000])
+def test_an_endless_integer_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name} is an integer beyond 2\^53"):
+        Settings().changed(dict([parse_assignment(f"{name}={value}")]))
+
+
+def test_a_value_too_large_to_show_is_named_by_its_kind() -> None:
+    with pytest.raises(UsageError, match="alpha is a very large list; expected a value of type float"):
+        Settings().changed(dict([parse_assignment("alpha=[0x" + "f" * 5000 + "]")]))
+
+
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
@@ -80,16 +105,22 @@ def test_an_assignment_needs_an_equals_sign() -> None:
         (b"alpha = 1\nalpha = 2\n", "not valid TOML"),
         (b"\xff\xfe", "not valid TOML"),
         (b"\xef\xbb\xbfalpha = 1\n", "not valid TOML"),
-        (b"#" * 1_000_001, "larger than 1 MB"),
-        (None, "cannot be read"),
+        (b"[" * 100_000, "not valid TOML"),
+        (b"alpha = " + b"[" * 100_000, "not valid TOML"),
+        (b"alpha = " + b"1" * 5000, "not valid TOML"),
+        (b"#" * 1_000_001, "larger than 1,000,000 bytes"),
+        (None, "there is no such file"),
     ],
 )
 def test_a_bad_config_is_refused(tmp_path: Path, raw: bytes | None, sentence: str) -> None:
     path = tmp_path / "run.toml"
     if raw is not None:
         path.write_bytes(raw)
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match=sentence) as caught:
         read_config(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "; expected a TOML file of settings. " in str(caught.value)
+    assert len(str(caught.value)) < 600
 
 
 def test_a_config_is_read(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class Grid:
 
     Args:
         shape: voxels per array axis, two or three entries.
-        affine: (4, 4), voxel index to RAS mm; finite and invertible.
+        affine: (4, 4), voxel index to RAS mm; finite, invertible, last row 0 0 0 1.
     """
 
     shape: tuple[int, ...]
@@ -31,8 +31,10 @@ class Grid:
         affine = np.array(self.affine, dtype=np.float64)
         if len(shape) not in (2, 3) or min(shape) < 1:
             raise ValueError(f"a grid has two or three axes of at least one voxel, not {shape}")
-        if affine.shape != (4, 4) or not np.isfinite(affine).all() or abs(np.linalg.det(affine)) < 1e-12:
+        if affine.shape != (4, 4) or not np.isfinite(affine).all() or not _spans_volume(affine[:3, :3]):
             raise ValueError("a grid needs a finite, invertible 4 x 4 affine")
+        if (affine[3] != (0, 0, 0, 1)).any():
+            raise ValueError("the last row of a grid's affine is 0 0 0 1")
         affine.setflags(write=False)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "affine", affine)
@@ -98,3 +100,9 @@ class Grid:
             -1, self.ndim
         )
         return bool(np.abs(self.to_world(corners) - other.to_world(corners)).max() <= tolerance)
+
+
+def _spans_volume(axes: Array) -> bool:
+    """Whether three steps (3, 3), columns, any unit, enclose more than 1e-12 of the box of their lengths."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(abs(np.linalg.det(axes)) > 1e-12 * np.linalg.norm(axes, axis=0).prod())

@@ -7,13 +7,15 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from pirate.errors import UsageError, reject
+from pirate.errors import UsageError, printable
 
-CONFIG_LIMIT = 1_000_000
-"""Bytes: a settings file larger than this is not a settings file."""
+LARGEST_INTEGER = 2**53
+"""Beyond it integers and floating-point numbers part; no setting comes near."""
+
+RESOLUTIONS = (1, 2, 4, 8)
+"""What `Settings.resolution` may be: the grid is halved so often."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Settings:
     bins: int = 32
     """Intensity bins of the mutual information."""
     resolution: int = 2
-    """The field lives on every so-manieth voxel: 2 is the paper's half resolution, 1 the image's own grid."""
+    """The field lives on every so-manieth voxel: 1, 2, 4 or 8; 2 is the paper's half resolution."""
     alpha: float = 0.5
     """Weight of the smoothness r; 0 switches the term S of the ablation off."""
     prior: str = "none"
@@ -59,17 +61,21 @@ class Settings:
     ridge: float = 1e-8
     """Anderson: regularisation relative to the Gram matrix's mean diagonal."""
     tolerance: float = 0.0
-    """Stop when the relative change per unit step falls below this; 0 spends all iterations."""
+    """Stop when residual * gamma0 / gamma, the relative change of a first-size step, is below; 0: never."""
 
     def __post_init__(self) -> None:
+        for name, kind in get_type_hints(Settings).items():
+            object.__setattr__(self, name, _checked("settings", name, getattr(self, name), kind))
         for name, low, high in (
-            ("window", 3, 99), ("bins", 4, 256), ("resolution", 1, 8), ("alpha", 0, 1e6), ("tau", 0, 1e6),
+            ("window", 3, 99), ("bins", 4, 256), ("alpha", 0, 1e6), ("tau", 0, 1e6),
             ("sigma", 0, 1e3), ("gamma", 0, 1e6), ("iterations", 1, 1_000_000), ("memory", 1, 100),
             ("ridge", 0, 1), ("tolerance", 0, 1),
         ):  # fmt: skip
             value = getattr(self, name)
             if not (math.isfinite(value) and low <= value <= high):
                 raise UsageError(f"{name} is {value}; expected a number from {low} to {high}.")
+        if self.resolution not in RESOLUTIONS:
+            raise UsageError(f"resolution is {self.resolution}; expected one of {RESOLUTIONS}.")
         if self.gamma == 0:
             raise UsageError("gamma is 0; expected a positive step, or nothing moves.")
         if self.window % 2 == 0:
@@ -100,13 +106,25 @@ class Settings:
 def _checked(where: str, name: str, value: Any, kind: Any) -> Any:
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise UsageError(f"{where}: {name} is {value!r}; expected one of {', '.join(get_args(kind))}.")
+            raise UsageError(
+                f"{where}: {name} is {_shown(value)}; expected one of {', '.join(get_args(kind))}."
+            )
         return value
+    if type(value) is int and abs(value) > LARGEST_INTEGER:
+        raise UsageError(f"{where}: {name} is an integer beyond 2^53; expected a smaller number.")
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
-        raise UsageError(f"{where}: {name} is {value!r}; expected a value of type {kind.__name__}.")
+        raise UsageError(f"{where}: {name} is {_shown(value)}; expected a value of type {kind.__name__}.")
     return value
+
+
+def _shown(value: Any) -> str:
+    """The value for a message, cut short; Python writes neither endless digits nor endless brackets."""
+    try:
+        return repr(value)[:80]
+    except (ValueError, RecursionError):
+        return f"a very large {type(value).__name__}"
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -118,22 +136,11 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return name.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return name.strip(), value.strip()
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """Read a TOML file of settings; anything but a small, valid, flat table is refused with a sentence."""
-    remedy = "Write lines such as: alpha = 0.25"
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(CONFIG_LIMIT + 1)
-    except OSError as error:
-        raise reject(path, f"cannot be read ({error.strerror})", "a TOML file of settings", remedy) from error
-    if len(raw) > CONFIG_LIMIT:
-        raise reject(path, "is larger than 1 MB", "a TOML file of settings", remedy)
-    try:
-        return tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise reject(path, f"is not valid TOML ({error})", "a TOML file of settings", remedy) from error
+    except (ValueError, RecursionError) as error:  # more digits, or deeper brackets, than Python reads
+        raise UsageError(
+            f"--set {printable(text[:40])}...: the value is too long or nested too deeply; "
+            "expected a number, a word, true or false."
+        ) from error
 
 
 PRESETS = ("paper",)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,18 @@ def gz(data: bytes) -> bytes:
     return gzip.compress(data, 6, mtime=0)
 
 
+def members(data: bytes, size: int) -> bytes:
+    """The form of bgzip: a member for every `size` bytes, each with an extra field, and an empty last one."""
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    out = b""
+    for piece in (*pieces, b""):
+        packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+        body = packer.compress(piece) + packer.flush()
+        head = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x06\0BC\x02\0" + struct.pack("<H", len(body) + 25)
+        out += head + body + struct.pack("<II", zlib.crc32(piece), len(piece))
+    return out
+
+
 def written(name: str, data: bytes) -> Callable[[Path], Path]:
     def build(folder: Path) -> Path:
         path = folder / name
@@ -84,6 +97,7 @@ def plain(data: bytes) -> Callable[[Path], Path]:
 
 
 def _changed(data: bytes, position: int, value: bytes) -> bytes:
+    position %= len(data)
     return data[:position] + value + data[position + len(value) :]
 
 
@@ -146,6 +160,7 @@ def _mgh(data: np.ndarray = IMAGE, kind: int = 4, dims: tuple[int, ...] | None =
 
 PACKED = gz(nifti_bytes())
 PLAIN = nifti_bytes()
+BGZIP = members(PLAIN, 500)
 EXTENDED = header_bytes(SHAPE, np.int16, vox_offset=384)[:348] + b"\1\0\0\0"
 NO_FORMS = {"sform_code": 0, "qform_code": 0}
 ONLY_QFORM = {"sform_code": 0}
@@ -190,7 +205,35 @@ CONTAINER = [
         written("image.nii.gz", _changed(PACKED, 1500, bytes([PACKED[1500] ^ 8]))),
     ),
     Case("garbage after gz", "refused", "more bytes follow", written("image.nii.gz", PACKED + b"x")),
-    Case("second gz member", "refused", "more bytes follow", written("image.nii.gz", PACKED + PACKED)),
+    Case("file twice in a row", "refused", "goes on", written("image.nii.gz", PACKED + PACKED)),
+    Case("bgzip", "accepted", "", written("image.nii.gz", BGZIP)),
+    Case("one member a byte", "accepted", "", written("image.nii.gz", members(PLAIN, 1))),
+    Case("two members", "accepted", "", written("image.nii.gz", gz(PLAIN[:1000]) + gz(PLAIN[1000:]))),
+    Case("zero padding in a member", "accepted", "", written("image.nii.gz", PACKED + gz(bytes(160)))),
+    Case("garbage after bgzip", "refused", "more bytes follow", written("image.nii.gz", BGZIP + b"x")),
+    Case("zeros after bgzip", "refused", "more bytes follow", written("image.nii.gz", BGZIP + bytes(9))),
+    Case("half a magic after gz", "refused", "more bytes follow", written("image.nii.gz", PACKED + b"\x1f")),
+    Case("magic alone after gz", "refused", "cut short", written("image.nii.gz", PACKED + b"\x1f\x8b")),
+    Case("bgzip cut", "refused", "ends within", written("image.nii.gz", BGZIP[:-60])),
+    Case("bgzip without its last byte", "refused", "cut short", written("image.nii.gz", BGZIP[:-1])),
+    Case(
+        "bad checksum of the second member",
+        "refused",
+        "damaged",
+        written("image.nii.gz", gz(PLAIN[:1000]) + _changed(gz(PLAIN[1000:]), -8, b"\0\0\0\0")),
+    ),
+    Case(
+        "bad checksum of the first member",
+        "refused",
+        "damaged",
+        written("image.nii.gz", _changed(gz(PLAIN[:1000]), -8, b"\0\0\0\0") + gz(PLAIN[1000:])),
+    ),
+    Case(
+        "bomb in a second member",
+        "refused",
+        "goes on",
+        written("image.nii.gz", PACKED + gz(bytes(70_000_000))),
+    ),
     Case("double gz", "refused", "compressed twice", packed(PACKED)),
     Case("bomb behind a small header", "refused", "goes on", packed(PLAIN + bytes(70_000_000))),
     Case("bomb of an extension", "refused", "claims", packed(nifti_bytes(vox_offset=4e9) + bytes(9_000_000))),
@@ -299,19 +342,37 @@ GEOMETRY = [
         "beyond 1e+09",
         plain(nifti_bytes(version=2, **ONLY_SFORM, srow_x__3=1e300)),
     ),
-    Case("sform tiny", "refused", "mm^3", plain(nifti_bytes(**ONLY_SFORM, srow_x__0=1e-42))),
+    Case("sform tiny", "refused", "an edge of 1e-42 mm", plain(nifti_bytes(**ONLY_SFORM, srow_x__0=1e-42))),
     Case("sform infinite", "refused", "infinity", plain(nifti_bytes(srow_y__3=np.inf))),
     Case(
         "sform singular",
         "refused",
-        "mm^3",
+        "condition",
         plain(nifti_bytes(**ONLY_SFORM, srow_x=[1, 1, 0, 0], srow_y=[1, 1, 0, 0])),
     ),
     Case(
         "sform zero",
         "refused",
-        "mm^3",
+        "an edge of 0 mm",
         plain(nifti_bytes(**ONLY_SFORM, srow_x=[0] * 4, srow_y=[0] * 4, srow_z=[0] * 4)),
+    ),
+    Case(
+        "sform of half a nanometre",
+        "refused",
+        "an edge of 5e-07 mm",
+        plain(nifti_bytes(**ONLY_SFORM, srow_x__0=5e-7, srow_y__1=1e-5, srow_z__2=1e-5)),
+    ),
+    Case(
+        "0.2 micron histology",
+        "accepted",
+        "",
+        plain(nifti_bytes(**ONLY_SFORM, srow_x__0=2e-4, srow_y__1=2e-4, srow_z__2=4e-3)),
+    ),
+    Case(
+        "10 nanometres",
+        "accepted",
+        "",
+        plain(nifti_bytes(**ONLY_SFORM, srow_x__0=1e-5, srow_y__1=1e-5, srow_z__2=1e-5)),
     ),
     Case("sform near singular", "refused", "condition", plain(nifti_bytes(**ONLY_SFORM, srow_x__0=1e5))),
     Case("qform NaN", "refused", "qform", plain(nifti_bytes(**ONLY_QFORM, quatern_b=np.nan))),
@@ -438,7 +499,7 @@ MGH = [
     Case("mgh too large", "refused", "claims", written("image.mgh", _mgh(dims=(2**30, 2**30, 2**30, 1)))),
     Case("mgh negative", "refused", "at least 1", written("image.mgh", _mgh(dims=(-1, 2, 2, 1)))),
     Case("mgh unknown type", "refused", "voxel type 9", written("image.mgh", _mgh(kind=9))),
-    Case("mgh singular", "refused", "mm^3", written("image.mgh", _mgh(axes=(0,) * 9))),
+    Case("mgh singular", "refused", "an edge of 0 mm", written("image.mgh", _mgh(axes=(0,) * 9))),
     Case("mgh NaN", "refused", "NaN", written("image.mgh", _mgh(axes=(np.nan,) * 9))),
     Case("mgz frames", "refused", "2 volumes", written("image.mgz", gz(_mgh(np.stack([IMAGE, IMAGE], -1))))),
     Case("mgz bomb in the tags", "refused", "goes on", written("image.mgz", gz(_mgh() + bytes(20 << 20)))),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
-from corpus import IMAGE, PACKED, PLAIN, _mgh, gz, nifti_bytes
+from corpus import IMAGE, PACKED, PLAIN, _mgh, gz, members, nifti_bytes
 
 from pirate.errors import InputError, PirateError
+from pirate.io import gz as gz_module
 from pirate.io import nifti
 
 
@@ -31,6 +34,41 @@ def test_every_flipped_bit_of_a_compressed_file_is_caught(tmp_path):
             harmless += 1
     assert refused + harmless == 400
     assert refused >= 390
+
+
+@pytest.mark.parametrize("feed", [2, 3, 7, 20, 1 << 16])
+def test_members_are_read_wherever_they_end_in_what_was_read(feed, tmp_path, monkeypatch):
+    monkeypatch.setattr(gz_module, "FEED", feed)
+    path = tmp_path / "image.nii.gz"
+    for size in (300, 351, 1777):
+        path.write_bytes(members(PLAIN, size))
+        image = nifti.read_image(path)
+        assert (image.data == IMAGE).all()
+        assert image.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_every_flipped_bit_of_a_file_of_members_is_caught(tmp_path):
+    path, packed = tmp_path / "image.nii.gz", members(PLAIN, 1000)
+    refused = 0
+    for position in np.random.default_rng(401).choice(8 * len(packed), 200, replace=False):
+        damaged = bytearray(packed)
+        damaged[position // 8] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        try:
+            assert (nifti.read_image(path).data == IMAGE).all()
+        except InputError:
+            refused += 1
+    assert refused >= 180  # times and extra fields carry no data
+
+
+def test_every_cut_of_a_file_of_members_is_caught(tmp_path):
+    """Only the empty last member may be missing."""
+    path, packed = tmp_path / "image.nii.gz", members(PLAIN, 1000)
+    whole = len(packed) - len(members(b"", 1))
+    for length in {*range(0, len(packed), 13), *range(whole - 9, len(packed))} - {whole}:
+        path.write_bytes(packed[:length])
+        with pytest.raises(InputError):
+            nifti.read_image(path)
 
 
 def test_every_cut_of_a_compressed_file_is_caught(tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
 from pirate.grid import Grid
+from pirate.io.atomic import sha256_of
 from pirate.io.composite import write_composite
 from pirate.io.fields import write_field
 from pirate.io.itk import write_affine
@@ -122,7 +124,8 @@ class Case:
         write_affine(self.affine, affine, fixed.ndim)
         write_composite(self.composite, self.forward)
         write_composite(self.composite_back, self.inverse)
-        (folder / DONE).write_text("{}")
+        outputs = {p.name: sha256_of(p) for p in (self.warp, self.back, self.affine)}
+        (folder / DONE).write_text(json.dumps({"outputs": outputs}))
         self.undo = folder / "affine_inverse.txt"
         write_affine(self.undo, affine.inverse(), fixed.ndim)
         self.points = inner_points(rng, fixed)

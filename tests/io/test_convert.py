@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import nibabel as nib
 import numpy as np
 import pytest
 
 from pirate.errors import InputError, UsageError
 from pirate.grid import Grid
+from pirate.io.atomic import sha256_of
 from pirate.io.composite import read_composite, write_composite
 from pirate.io.convert import convert, fsl_matrix, read_fsl, write_fsl
 from pirate.io.fields import read_field, write_field
 from pirate.io.itk import write_affine
-from pirate.io.transforms import read_transform
+from pirate.io.transforms import DONE, FORWARD_WARP, read_transform
 from pirate.transform import Affine, Displacement, Transform
 
 
@@ -140,7 +143,40 @@ def test_learn2reg_wants_one_grid_and_its_name(warp, tmp_path):
     with pytest.raises(InputError, match="different grids"):
         convert(warp, tmp_path / "disp_a.nii.gz", "l2r", moving=turned_grid((5, 6, 7), 2))
     with pytest.raises(UsageError, match="disp_<fixed>_<moving>"):
-        convert(warp, tmp_path / "field.nii.gz", "l2r")
+        convert(warp, tmp_path / "field.nii.gz", "l2r", moving=turned_grid((5, 6, 7), 1))
+
+
+def test_a_learn2reg_field_needs_the_moving_grid(warp, tmp_path):
+    """Its voxels are those of both images: without the moving grid nobody knows what they count."""
+    with pytest.raises(UsageError, match="moving image is needed: a Learn2Reg field counts voxels of both"):
+        convert(warp, tmp_path / "disp_a.nii.gz", "l2r")
+    assert not (tmp_path / "disp_a.nii.gz").exists()
+
+
+def registration_folder(folder, fixed, moving):
+    """What `pirate register` leaves: the warp and run.json with the moving grid."""
+    folder.mkdir()
+    write_field(folder / FORWARD_WARP, some_field(fixed))
+    grid = {"shape": list(moving.shape), "affine": moving.affine.tolist()}
+    outputs = {FORWARD_WARP: sha256_of(folder / FORWARD_WARP)}
+    (folder / DONE).write_text(json.dumps({"outputs": outputs, "moving": {"grid": grid}}))
+    return folder
+
+
+def test_a_folder_knows_the_moving_grid(tmp_path):
+    fixed, moving = turned_grid((5, 6, 7), 1), turned_grid((8, 5, 4), 2)
+    same = registration_folder(tmp_path / "same", fixed, fixed)
+    convert(same, tmp_path / "disp_f_m.nii.gz", "l2r")
+    stored = nib.load(tmp_path / "disp_f_m.nii.gz").get_fdata()
+    np.testing.assert_allclose(np.moveaxis(stored, -1, 0), some_field(fixed).field, atol=1e-5)
+    other = registration_folder(tmp_path / "other", fixed, moving)
+    with pytest.raises(InputError, match="different grids"):
+        convert(other, tmp_path / "disp_g_m.nii.gz", "l2r")
+    assert not (tmp_path / "disp_g_m.nii.gz").exists()
+    convert(other, tmp_path / "a.nii.gz", "fsl")
+    convert(other, tmp_path / "b.nii.gz", "fsl", moving=moving)
+    assert (tmp_path / "a.nii.gz").read_bytes() == (tmp_path / "b.nii.gz").read_bytes()
+    convert(other, tmp_path / "disp_g_m.nii.gz", "l2r", moving=fixed)  # the moving image was resampled
 
 
 def test_an_affine_alone_needs_the_fixed_image(tmp_path):

@@ -49,7 +49,7 @@ HEAD = "#Insight Transform File V1.0\n"
         (HEAD + "Transform: BSplineTransform_double_3_3\nParameters: 1\n", "it holds a BSplineTransform"),
         (HEAD + "Transform: Affine\nParameters: 1\n", "of type 'Affine'"),
         ("1 0 0 0\n0 1 0 0\n0 0 1 0\n0 0 0 1\n", "FLIRT"),
-        ("x" * ((1 << 20) + 1), "larger than 1 MiB"),
+        ("x" * ((1 << 20) + 1), "larger than 1,048,576 bytes"),
     ],
 )
 def test_what_is_no_affine_file_is_refused(tmp_path, text, message):
@@ -59,7 +59,7 @@ def test_what_is_no_affine_file_is_refused(tmp_path, text, message):
 
 
 def test_a_missing_affine_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="there is no such file"):
         read_affine(tmp_path / "nothing.txt")
 
 

@@ -384,6 +384,12 @@ def test_freesurfer_files_are_read_as_nibabel_reads_them(name, dtype, tmp_path):
         assert (nifti.read_labels(tmp_path / name).data == data).all()
 
 
+def test_histology_of_a_fifth_of_a_micron_survives_the_file(tmp_path):
+    grid = Grid(SHAPE, np.diag([2e-4, 2e-4, 4e-3, 1.0]))
+    nifti.write_image(tmp_path / "a.nii.gz", RANDOM.random(SHAPE, "f4"), grid)
+    assert nifti.read_image(tmp_path / "a.nii.gz").grid.same_space(grid, 1e-8)
+
+
 def test_an_array_is_held_to_the_laws_of_a_file(tmp_path):
     data, affine = RANDOM.integers(0, 9, SHAPE, "u2"), affine_of(OBLIQUE[0])
     nifti.write_image(tmp_path / "a.nii", data, Grid(SHAPE, affine))
@@ -407,7 +413,13 @@ def test_an_array_is_held_to_the_laws_of_a_file(tmp_path):
         (np.zeros((0, 3, 3)), np.eye(4), "shape"),
         (np.zeros((2,) * 8), np.eye(4), "shape"),
         (np.zeros(SHAPE), np.eye(3), "affine has the shape"),
-        (np.zeros(SHAPE), np.diag([1.0, 1, 0, 1]), "mm\\^3"),
+        (np.zeros(SHAPE), np.diag([1.0, 1, 0, 1]), "an edge of 0 mm"),
+        (
+            np.zeros(SHAPE),
+            np.diag([1.0, 1, 1, 2]),
+            "the affine's last row is 0, 0, 0, 2; expected 0, 0, 0, 1",
+        ),
+        (np.zeros(SHAPE), np.eye(4) + np.eye(4)[::-1] * 1e-9, "last row is 1e-09, 0, 0, 1"),
         (np.zeros((*SHAPE, 2)), np.eye(4), "2 volumes"),
         (np.full(SHAPE, np.nan), np.eye(4), "NaN"),
     ],

@@ -82,7 +82,7 @@ def test_a_mistake_is_named_by_its_line(tmp_path, text, message):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="there is no such file"):
         read_points(tmp_path / "p.csv")
 
 

@@ -243,7 +243,7 @@ def test_compose(shape):
 def test_compose_small(shape):
     field, update = displacement(shape, 26), 0.5 * torch.randn(2, len(shape), *shape, generator=generator(27))
     actual = same_for_all_threads(lambda: kernels.compose_small(field, update))
-    close(actual, twins.compose_small(field.double(), update.double()))
+    close(actual, compose.compose_small(field.double(), update.double()))
 
 
 def test_compose_small_is_first_order_exact():

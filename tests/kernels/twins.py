@@ -80,19 +80,6 @@ def local_correlation_force(
     return value, torch.cat([gradient * central_difference(warped, axis) for axis in range(d)], 1)
 
 
-def compose_small(field: Tensor, update: Tensor) -> Tensor:
-    """``u(x) + sum over a of |d_a| (u(x + sign(d_a) e_a) - u(x)) + d``, |d_a| <= 1, border repeated."""
-    moved = field + update
-    for axis in range(field.ndim - 2):
-        n = field.shape[axis + 2]
-        voxels = torch.arange(n, device=field.device)
-        before = field.index_select(axis + 2, (voxels - 1).clamp_min(0))
-        after = field.index_select(axis + 2, (voxels + 1).clamp_max(n - 1))
-        step = update[:, axis : axis + 1]
-        moved = moved + step.abs().clamp_max(1) * (torch.where(step < 0, before, after) - field)
-    return moved
-
-
 def smoothness_gradient(field: Tensor) -> tuple[Tensor, Tensor]:
     differences = [forward_difference(field, axis) for axis in range(field.ndim - 2)]
     value = sum((y.flatten(1) ** 2).sum(1) for y in differences)

@@ -7,6 +7,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
 from tests.conftest import blobs, labels_of
 
 import pirate
@@ -16,7 +17,7 @@ from pirate.image import Image
 from pirate.io.nifti import write_image
 from pirate.io.transforms import read_transform
 from pirate.registration import inputs
-from pirate.registration.register import choose_device, register, use_threads
+from pirate.registration.register import choose_device, register, using_threads
 from pirate.solvers.solution import Status
 from pirate.transform import Affine
 
@@ -219,11 +220,10 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path, pair: Pair) -> None:
 
 def test_another_number_of_threads_changes_the_field_by_less_than_1e_4_voxel(pair: Pair) -> None:
     fixed, moving = pair((28, 30, 26))
-    try:
-        one = register(fixed, moving, threads=1, settings=QUICK).field
-        two = register(fixed, moving, threads=2, settings=QUICK).field
-    finally:
-        use_threads(1)
+    before = torch.get_num_threads()
+    one = register(fixed, moving, threads=1, settings=QUICK).field
+    two = register(fixed, moving, threads=2, settings=QUICK).field
+    assert torch.get_num_threads() == before
     assert np.abs(one - two).max() < 1e-4
 
 
@@ -320,7 +320,10 @@ def test_labels_and_masks_must_lie_on_their_images_grid(pair: Pair) -> None:
 def test_a_job_that_does_not_fit_is_refused_before_it_starts(pair: Pair) -> None:
     fixed, moving = pair((28, 30, 26))
     with pytest.raises(MemoryExceeded, match="needs about"):
-        register(fixed, moving, memory_limit=1000, settings=QUICK)
+        register(fixed, moving, memory_limit=0.01, settings=QUICK)
+    for limit in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(UsageError, match="memory limit"):
+            register(fixed, moving, memory_limit=limit, settings=QUICK)
     assert (inputs.available_memory() or 1) > 0
 
 
@@ -330,22 +333,19 @@ def test_a_registration_that_does_not_help_is_flagged(pair: Pair) -> None:
     assert any("not more alike" in flag for flag in same.flags)
 
 
-def test_a_diverging_iteration_is_flagged_and_returns_a_finite_field(pair: Pair) -> None:
+def test_a_diverging_iteration_is_flagged_and_returns_a_finite_field(tmp_path: Path, pair: Pair) -> None:
     fixed, moving = pair((40, 44))
 
-    def burst(field: object, sigma: float) -> object:
-        return field * -1e12  # type: ignore[operator]
+    def burst(field: torch.Tensor, sigma: float) -> torch.Tensor:
+        return field * -1e12
 
-    import sys
-    import types
-
-    module = types.ModuleType("bursting")
-    module.burst = burst  # type: ignore[attr-defined]
-    sys.modules["bursting"] = module
-    result = register(fixed, moving, prior="bursting:burst", settings={"iterations": 30})
+    result = register(fixed, moving, prior=burst, settings={"iterations": 30})
+    assert result.settings.prior.endswith("burst")
     assert result.status is Status.DIVERGED
     assert any("diverged" in flag for flag in result.flags)
     assert np.isfinite(result.field).all()
+    result.save(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["status"]["name"] == "DIVERGED"
 
 
 def test_devices_and_threads_are_checked() -> None:
@@ -353,8 +353,10 @@ def test_devices_and_threads_are_checked() -> None:
     assert choose_device("auto").type in ("cpu", "cuda")
     with pytest.raises(UsageError, match="cannot be used"):
         choose_device("abacus")
-    with pytest.raises(UsageError, match="threads is 0"):
-        use_threads(0)
+    with pytest.raises(UsageError, match="cannot be used"):
+        choose_device("meta")
+    with pytest.raises(UsageError, match="threads is 0"), using_threads(0):
+        pass
 
 
 def test_values_whose_squares_overflow_are_scaled_away(pair: Pair) -> None:
@@ -363,3 +365,113 @@ def test_values_whose_squares_overflow_are_scaled_away(pair: Pair) -> None:
     a, b = register(fixed, huge, settings=QUICK), register(fixed, moving, settings=QUICK)
     np.testing.assert_allclose(a.field, b.field, atol=1e-3)
     assert pirate.register is register
+
+
+def test_a_prior_that_fails_is_named_and_not_taken_for_a_divergence(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    calls = []
+
+    def tired(field: torch.Tensor, sigma: float) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) > 3:
+            raise RuntimeError("I am tired")
+        return field.clone()
+
+    with pytest.raises(InputError, match="I am tired"):
+        register(fixed, moving, prior=tired, settings=QUICK)
+
+
+def test_a_second_run_into_the_same_folder_leaves_nothing_of_the_first(tmp_path: Path, pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    start = np.eye(4)
+    start[0, 3] = 2
+    out = tmp_path / "out"
+    register(fixed, moving, affine=Affine(start), settings={"iterations": 3}).save(out)
+    assert (out / "affine.txt").exists()
+    (out / "notes.txt").write_text("mine")
+    (out / ".part-list").write_text("mine")
+    result = register(fixed, moving, settings={"iterations": 3})
+    result.save(out, force=True)
+    assert not (out / "affine.txt").exists()
+    assert (out / "notes.txt").exists()
+    assert (out / ".part-list").exists()
+    points = fixed.grid.to_world(np.random.default_rng(0).uniform(2, 20, (20, 3)))
+    np.testing.assert_allclose(read_transform(out).map(points), result.forward.map(points), atol=1e-3)
+
+
+def test_a_structure_outside_the_fixed_field_of_view_can_move_in(oblique: Callable[..., Grid]) -> None:
+    """The fixed image is a window on the moving one, which goes on; at the window's border the shift is found."""
+    whole = blobs((60, 64))
+    grid = oblique((60, 64))
+    window = grid.affine.copy()
+    window[:3, 3] = grid.to_world([18, 10])
+    fixed = Image(np.roll(whole, -3, 0)[18:42, 10:54].copy(), Grid((24, 44), window), "window")
+    result = register(fixed, Image(whole, grid, "whole"), settings={"iterations": 400})
+    assert result.field.shape == (2, 24, 44)
+    textured = np.s_[0, -3:, 12:32]
+    assert abs(float(np.median(result.field[textured])) - 3) < 0.5
+    assert np.corrcoef(result.warped.data.ravel(), fixed.data.ravel())[0, 1] > 0.98
+
+
+def test_labels_lost_by_the_warp_count_as_zero(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    a, b = (labels_of(i.data) for i in (fixed, moving))
+    a[0, 0] = 9
+    b[-1, -1] = 9  # one voxel, which lands elsewhere
+    result = register(
+        fixed, moving, fixed_labels=Image(a, fixed.grid), moving_labels=Image(b, moving.grid), settings=QUICK
+    )
+    assert result.metrics["dice_per_label"]["9"] == 0
+    with pytest.raises(InputError, match="shares no label"):
+        register(
+            fixed, moving, fixed_labels=Image(np.ones_like(a), fixed.grid),
+            moving_labels=Image(np.full_like(b, 2), moving.grid), settings=QUICK,
+        )  # fmt: skip
+
+
+def test_where_moving_has_no_data_warped_has_its_smallest_value(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    grid = moving.grid.affine.copy()
+    grid[:3, 3] = moving.grid.to_world([8, 0])
+    part = Image(moving.data[8:] * 2000 - 1000, Grid((32, 44), grid), "part")
+    result = register(fixed, part, settings={"iterations": 5})
+    assert result.warped.data.min() == part.data.min()
+    assert (result.warped.data[0] == part.data.min()).all()
+
+
+def test_an_affine_serves_a_plane_of_any_orientation(tmp_path: Path, pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    shift = np.eye(4)
+    shift[:3, 3] = [1.0, 0.5, 0.25]
+    for axes in ([0, 1, 2, 3], [0, 2, 1, 3], [2, 0, 1, 3]):
+        a, b = (Image(i.data, Grid(i.grid.shape, i.grid.affine[axes]), i.name) for i in (fixed, moving))
+        out = tmp_path / "".join(map(str, axes))
+        result = register(a, b, affine=Affine(shift), settings={"iterations": 3})
+        result.save(out)
+        points = a.grid.to_world(np.random.default_rng(0).uniform(5, 30, (10, 2)))
+        np.testing.assert_allclose(read_transform(out).map(points), result.forward.map(points), atol=1e-3)
+    tilt = np.eye(4)
+    tilt[1:3, 1:3] = [[0.9, -0.1], [0.1, 0.9]]
+    flat = Image(fixed.data, Grid(fixed.grid.shape, np.eye(4)), "flat")
+    with pytest.raises(InputError, match="tilts the plane"):
+        register(flat, flat, affine=Affine(tilt), settings=QUICK)
+
+
+def test_an_image_in_memory_is_held_to_the_laws_of_a_file(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    with pytest.raises(InputError, match="mask holds -1"):
+        register(fixed, moving, fixed_mask=Image(np.full((40, 44), -1.0), fixed.grid), settings=QUICK)
+    broken = np.where(moving.data > 0.5, np.nan, moving.data)
+    with pytest.raises(InputError, match="NaN"):
+        register(fixed, Image(broken, moving.grid), settings=QUICK)
+
+
+def test_the_memory_estimate_grows_with_what_is_asked_for() -> None:
+    from pirate.settings import Settings
+
+    small, large = (64, 64, 64), (96, 96, 96)
+    plain = inputs.memory_estimate(large, large, Settings(), labels=False)
+    assert plain > inputs.memory_estimate(small, small, Settings(), labels=False)
+    assert inputs.memory_estimate(large, large, Settings(), labels=True) > plain
+    for more in ({"penalty": "mutual", "resolution": 1}, {"prior": "tv", "resolution": 1}):
+        assert inputs.memory_estimate(large, large, Settings().changed(more), labels=False) > plain

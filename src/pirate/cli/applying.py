@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import numpy as np
 import typer
 
-from pirate.errors import OutputError, UsageError, printable, reject
+from pirate.errors import OutputError, UsageError, printable
 from pirate.grid import Grid
 from pirate.io import nifti
 from pirate.io.points import Space, read_points, write_points
-from pirate.io.transforms import DONE, read_transform
+from pirate.io.transforms import read_transform, recorded_grid
 from pirate.registration.apply import Interpolation, apply, apply_points
 from pirate.transform import Displacement, Transform
 
@@ -48,7 +46,7 @@ def _image(
     route = read_transform(transform, inverse)
     grid = nifti.read_image(reference).grid if reference is not None else own_grid(transform, route, inverse)
     how: Interpolation = "vote" if vote else "nearest" if labels else "linear"
-    moved = apply(image, route, grid, how)
+    moved = apply(image, route, grid, how, outside=0.0 if labels else float(image.data.min()))
     nifti.write_image(out, moved.data, moved.grid, description="pirate apply")
 
 
@@ -75,16 +73,3 @@ def own_grid(path: Path, transform: Transform, inverse: bool) -> Grid:
     raise UsageError(
         "the transform does not say which grid the result gets; give an image on it with --reference."
     )
-
-
-def recorded_grid(folder: Path, side: str) -> Grid:
-    """The grid of the `side` image ("fixed" or "moving") as ``run.json`` of a registration records it."""
-    path = folder / DONE
-    try:
-        record: Any = json.loads(path.read_text(encoding="utf-8"))[side]["grid"]
-        return Grid(tuple(record["shape"]), np.array(record["affine"], dtype=np.float64))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise reject(
-            path, f"does not record the {side} image's grid", "a file written by `pirate register`",
-            "Give an image on that grid with --reference.",
-        ) from error  # fmt: skip

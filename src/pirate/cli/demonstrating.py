@@ -16,7 +16,7 @@ from pirate.errors import QualityError
 from pirate.evaluation.points import endpoint_error
 from pirate.io.nifti import write_image
 from pirate.registration.register import register
-from pirate.registration.result import prepare_folder
+from pirate.registration.result import prepared
 from pirate.reporting.registration import draw
 
 SHAPE = (128, 144, 128)
@@ -27,9 +27,8 @@ def run(out: Path, seed: int, threads: int | None, force: bool, quiet: bool) -> 
     """Generate the pair, register it, and compare the field with the one that made it."""
     started = time.perf_counter()
     configure_log(quiet)
-    prepare_folder(out, force)
     pair = brain_pair(SHAPE, seed=seed)
-    with Bar(quiet) as bar:
+    with prepared(out, force), Bar(quiet) as bar:
         result = register(
             pair.fixed, pair.moving, fixed_labels=pair.fixed_labels, moving_labels=pair.moving_labels,
             threads=threads, progress=bar,

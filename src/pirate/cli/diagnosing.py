@@ -16,7 +16,7 @@ from pirate.energies.similarity import GlobalCorrelation
 from pirate.ops.resample import half_shape
 from pirate.registration.inputs import available_memory, memory_estimate
 from pirate.registration.operator import Pirate
-from pirate.registration.register import use_threads
+from pirate.registration.register import using_threads
 from pirate.settings import preset
 
 PROBE = (96, 96, 96)
@@ -27,17 +27,21 @@ OPTIONAL = ("antspyx", "SimpleITK", "picsl-greedy")
 
 def run(threads: int | None) -> None:
     """Print versions, threads, devices, memory, and how long a 1 mm brain would take."""
-    use_threads(threads)
+    with using_threads(threads):
+        _report()
+
+
+def _report() -> None:
     typer.echo(f"pirate {pirate.__version__}, Python {platform.python_version()}, {platform.platform()}")
     typer.echo("packages: " + ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     typer.echo("optional: " + ", ".join(f"{name} {_version(name)}" for name in OPTIONAL))
-    typer.echo(f"compiled kernels: {_kernels()}")
+    typer.echo(f"compiled kernels: {kernels.variant()}")
     typer.echo(f"threads: {torch.get_num_threads()} of {os.cpu_count()} processors")
     typer.echo(
         f"GPU: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none that torch can use'}"
     )
     memory = available_memory()
-    needed = memory_estimate(BRAIN, 2)
+    needed = memory_estimate(BRAIN, BRAIN, preset("paper", 3), labels=False)
     have = "unknown" if memory is None else f"{memory / 1e9:.1f} GB"
     typer.echo(
         f"memory: {have} available, a pair of {'x'.join(map(str, BRAIN))} needs about {needed / 1e9:.1f} GB"
@@ -64,10 +68,6 @@ def seconds_per_iteration() -> float:
             field, _energy = operator(field, settings.gamma)
             times.append(time.perf_counter() - start)
     return sorted(times)[len(times) // 2]
-
-
-def _kernels() -> str:
-    return kernels.variant() if kernels.available() else "missing, slower torch code runs instead"
 
 
 def _voxels(shape: tuple[int, ...]) -> int:

@@ -12,7 +12,6 @@ import typer
 from pirate.cli.applying import refuse_overwrite
 from pirate.errors import UsageError, reject
 from pirate.evaluation.folding import folding
-from pirate.evaluation.overlap import dice
 from pirate.evaluation.points import point_error_mm
 from pirate.evaluation.surface import surface_distances
 from pirate.image import Image
@@ -20,8 +19,12 @@ from pirate.io import nifti
 from pirate.io.atomic import write_json
 from pirate.io.points import Space, read_points
 from pirate.io.transforms import read_transform
-from pirate.registration.apply import apply, apply_points
+from pirate.registration.apply import apply_points
+from pirate.registration.measure import label_scores
 from pirate.transform import Affine, Displacement, Transform
+
+COLUMNS = ("dice_before", "dice", "dice_vote", "hd95_mm", "assd_mm")
+"""What is measured of each label."""
 
 
 def run(
@@ -55,33 +58,28 @@ def run(
 
 
 def overlap(fixed: Image, moving: Image, forward: Transform) -> dict[str, Any]:
-    """Dice before and after (nearest, vote), HD95 and ASSD in mm, of each label in both and on average."""
+    """Dice before and after (nearest, vote), HD95 and ASSD in mm, of each label in both and on average.
+
+    A label that the warp loses has Dice 0 and no distance.
+    """
     start = Transform(tuple(p for p in forward.parts if isinstance(p, Affine)))
-    before = apply(moving, start, fixed.grid, "nearest").data
-    after = apply(moving, forward, fixed.grid, "nearest").data
-    vote = apply(moving, forward, fixed.grid, "vote").data
-    scores = {
-        "dice_before": dice(fixed.data, before),
-        "dice": dice(fixed.data, after),
-        "dice_vote": dice(fixed.data, vote),
-    }
-    distance = surface_distances(fixed.data, after, fixed.grid.spacing)
-    if not scores["dice"]:
-        raise reject(
-            moving.name, "shares no label with the fixed labels", "common labels", "Check both files."
-        )
-    rows = {
-        str(label): {
-            "dice_before": scores["dice_before"].get(label),
-            "dice": value,
-            "dice_vote": scores["dice_vote"].get(label),
-            "hd95_mm": distance[label].hd95_mm, "assd_mm": distance[label].assd_mm,
+    scores, warped = label_scores(fixed, moving, start, forward)
+    distance = surface_distances(fixed.data, warped, fixed.grid.spacing)
+    rows: dict[str, dict[str, float | None]] = {}
+    for label in scores["dice"]:
+        found = distance.get(label)
+        rows[str(label)] = {
+            **{name: by[label] for name, by in scores.items()},
+            "hd95_mm": None if found is None else found.hd95_mm,
+            "assd_mm": None if found is None else found.assd_mm,
         }
-        for label, value in scores["dice"].items()
-    }  # fmt: skip
-    names = ("dice_before", "dice", "dice_vote", "hd95_mm", "assd_mm")
-    mean = {n: float(np.mean([row[n] for row in rows.values() if row[n] is not None])) for n in names}
-    return {"mean": mean, "per_label": rows, "labels_measured": "present in both"}
+    mean = {name: _mean([row[name] for row in rows.values()]) for name in COLUMNS}
+    return {"mean": mean, "per_label": rows, "labels_measured": "in both label maps"}
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _points(fixed: Path, moving: Path, space: str, forward: Transform) -> dict[str, Any]:
@@ -113,7 +111,7 @@ def _say_folding(m: dict[str, Any]) -> None:
 def _say_overlap(labels: dict[str, Any]) -> None:
     typer.echo(f"{'label':>8} {'Dice before':>12} {'Dice':>8} {'vote':>8} {'HD95 mm':>8} {'ASSD mm':>8}")
     for name, row in [*labels["per_label"].items(), ("mean", labels["mean"])]:
-        cells = [row[n] for n in ("dice_before", "dice", "dice_vote", "hd95_mm", "assd_mm")]
+        cells = [row[column] for column in COLUMNS]
         text = ["-" if c is None else f"{c:.4f}" if i < 3 else f"{c:.2f}" for i, c in enumerate(cells)]
         typer.echo(f"{name:>8} {text[0]:>12} " + " ".join(f"{t:>8}" for t in text[1:]))
 

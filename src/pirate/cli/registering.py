@@ -12,11 +12,12 @@ import typer
 
 from pirate.cli.terminal import Bar, configure_log
 from pirate.errors import NotConverged, QualityError, UsageError, printable
+from pirate.io.config import read_config
 from pirate.io.geometry import Form
 from pirate.registration.register import register
-from pirate.registration.result import OUTPUTS, Registration, prepare_folder
+from pirate.registration.result import OUTPUTS, Registration, prepared
 from pirate.reporting.registration import draw
-from pirate.settings import parse_assignment, read_config
+from pirate.settings import parse_assignment
 from pirate.solvers.solution import Status
 
 
@@ -75,14 +76,13 @@ def run(request: Request) -> None:
     started = time.perf_counter()
     configure_log(request.quiet)
     outputs, settings, form = request.outputs, request.settings, request.form
-    prepare_folder(request.out, request.force)
-    with Bar(request.quiet) as bar:
+    with prepared(request.out, request.force), Bar(request.quiet) as bar:
         result = register(
             request.fixed, request.moving, preset=request.preset, prior=request.prior, affine=request.affine,
             fixed_mask=request.fixed_mask, moving_mask=request.moving_mask,
             fixed_labels=request.fixed_labels, moving_labels=request.moving_labels,
             device=request.device, threads=request.threads, settings=settings, progress=bar, prefer=form,
-            memory_limit=None if request.memory_limit is None else int(request.memory_limit * 1e9),
+            memory_limit=request.memory_limit,
         )  # fmt: skip
     result.save(request.out, force=True, write=outputs, figures=draw, command=sys.argv)
     report(result, request.out, time.perf_counter() - started)

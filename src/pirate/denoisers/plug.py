@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -87,7 +88,14 @@ def load(prior: str, ndim: int, device: torch.device | str = "cpu") -> Denoiser 
         denoiser = _imported(prior)
     else:
         raise UsageError(f"There is no prior named {printable(prior)!r}; possible are {CHOICES}.")
-    _probe(denoiser, prior, ndim, torch.device(device))
+    return checked(denoiser, prior, ndim, torch.device(device))
+
+
+def checked(
+    denoiser: Denoiser | ImageDenoiser, name: str, ndim: int, device: torch.device
+) -> Denoiser | ImageDenoiser:
+    """Return `denoiser` after a call on a small field of `ndim` axes has succeeded; `name` is for messages."""
+    _probe(denoiser, name, ndim, device)
     return denoiser
 
 
@@ -150,14 +158,25 @@ def call(
             raise UsageError(
                 f"{printable(name)} wants the fixed and the warped image, which are not given here."
             )
-        result: Any = cast(ImageDenoiser, denoiser)(field, sigma, fixed, warped)
+        result = _guarded(name, lambda: cast(ImageDenoiser, denoiser)(field, sigma, fixed, warped))
     else:
-        result = cast(Denoiser, denoiser)(field, sigma)
+        result = _guarded(name, lambda: cast(Denoiser, denoiser)(field, sigma))
     finding = _fault(result, field)
     if finding:
         expected = f"a finite field {tuple(field.shape)} of {field.dtype} on {field.device}"
         raise reject(name, finding, expected, "Repair the prior or choose another one.")
     return cast(Tensor, result)
+
+
+def _guarded(name: str, denoise: Callable[[], Any]) -> Any:
+    """Call a prior; whatever it raises becomes a refusal that names it."""
+    try:
+        return denoise()
+    except (InputError, UsageError, MemoryError):
+        raise
+    except Exception as error:  # the function may be the user's: anything can happen while it runs
+        finding = f"failed ({type(error).__name__}: {printable(str(error))[:200]})"
+        raise reject(name, finding, "D(field, sigma) -> field", "Repair the function.") from error
 
 
 def _fault(result: Any, field: Tensor) -> str:
@@ -221,14 +240,8 @@ def _probe(denoiser: Denoiser | ImageDenoiser, prior: str, ndim: int, device: to
     field = torch.randn(1, ndim, *shape, generator=generator).to(device)
     images = torch.rand(2, 1, 1, *shape, generator=generator).to(device)
     before = field.clone()
-    try:
-        with torch.no_grad():
-            call(denoiser, field, 0.5, images[0], images[1], name=prior)
-    except InputError:
-        raise
-    except Exception as error:  # the function is the user's: anything can happen while it runs
-        finding = f"failed on a small field ({type(error).__name__}: {printable(str(error))[:200]})"
-        raise reject(prior, finding, "D(field, sigma) -> field", "Repair the function.") from error
+    with torch.no_grad():
+        call(denoiser, field, 0.5, images[0], images[1], name=prior)
     if not torch.equal(field, before):
         raise reject(prior, "changed its argument in place", "a new tensor", "Work on a copy of the field.")
     if isinstance(denoiser, TotalVariation):

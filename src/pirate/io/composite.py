@@ -6,9 +6,10 @@ of a displacement are LPS mm, x fastest, the vector innermost; they are stored a
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from pirate.errors import reject
 from pirate.grid import Grid
 from pirate.io.atomic import write_bytes
-from pirate.io.fields import LPS, flattened, itk_form, lps_millimetres, voxel_units
+from pirate.io.fields import flattened, itk_form, lps_millimetres, voxel_units
+from pirate.io.files import opened
+from pirate.io.geometry import LPS
 from pirate.io.itk import affine_of, affine_parameters, type_of
 from pirate.transform import Displacement, Part, Transform
 
@@ -50,23 +53,26 @@ def read_composite(path: Path, memory_limit: int | None = None) -> Transform:
     Only the datasets that are needed are opened; each must be stored in this file, hold as many numbers
     as its transform needs, and take at most `memory_limit` bytes.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            return Transform(tuple(reversed(_listed(path, file, memory_limit))))
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:  # what h5py raises on damage
-        finding, expected = "it is not a readable HDF5 file", "an ITK transform in .h5"
-        raise reject(path, finding, expected, "Check the path, or write it again.") from error
+    expected = "an ITK transform in .h5"
+    with opened(path, expected) as raw:  # HDF5 itself would wait for a pipe
+        try:
+            with h5py.File(path, "r") as file:
+                return Transform(tuple(reversed(_listed(path, file, raw, memory_limit))))
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:  # h5py's words for damage
+            raise reject(
+                path, "it is not a readable HDF5 file", expected, "Check the path, or write it again."
+            ) from error
 
 
-def _listed(path: Path, file: h5py.File, memory_limit: int | None) -> list[Part]:
-    """Return the parts in the order of the file."""
+def _listed(path: Path, file: h5py.File, raw: io.FileIO, memory_limit: int | None) -> list[Part]:
+    """Return the parts in the order of the file; `raw` are its bytes."""
     group = _member(path, file, "TransformGroup", h5py.Group)
     if not 1 <= len(group) <= _MOST_PARTS:
         raise reject(path, f"it lists {len(group)} transforms", f"1 to {_MOST_PARTS}", "Write it again.")
     parts: list[Part] = []
     for index in range(len(group)):
         entry = _member(path, group, str(index), h5py.Group)
-        kind = _kind(path, entry)
+        kind = _kind(path, entry, raw)
         if index > 0 or not kind.startswith("CompositeTransform"):
             parts.append(_decoded(path, entry, kind, memory_limit))
     return parts
@@ -78,8 +84,8 @@ def _encoded(path: Path, part: Part, ndim: int) -> tuple[str, NDArray[Any], NDAr
     if not isinstance(part, Displacement):
         return f"AffineTransform_{suffix}", affine_parameters(path, part, ndim), np.zeros(ndim)
     grid = part.grid
-    direction = (LPS @ grid.axes)[:ndim] / np.asarray(grid.spacing)
-    origin = (LPS @ grid.origin)[:ndim]
+    direction = (LPS[:3, :3] @ grid.axes)[:ndim] / np.asarray(grid.spacing)
+    origin = (LPS[:3, :3] @ grid.origin)[:ndim]
     fixed = np.concatenate([grid.shape, origin, grid.spacing, direction.ravel()])
     return f"DisplacementFieldTransform_{suffix}", lps_millimetres(part).T.ravel(), fixed
 
@@ -119,7 +125,7 @@ def _member(path: Path, parent: h5py.Group, name: str, kind: type) -> Any:
     return found
 
 
-def _kind(path: Path, entry: h5py.Group) -> str:
+def _kind(path: Path, entry: h5py.Group, raw: io.FileIO) -> str:
     """Return ITK's name of a transform, a string of variable length.
 
     HDF5 keeps it as length, address of a heap and number in it, and crashes if a damaged file leads astray;
@@ -129,12 +135,10 @@ def _kind(path: Path, entry: h5py.Group) -> str:
     if dataset.dtype.kind == "S" and dataset.size == 1:
         return bytes(np.asarray(dataset[()]).ravel()[0]).decode("ascii", "replace")
     start = dataset.id.get_offset() if dataset.size == 1 and h5py.check_string_dtype(dataset.dtype) else None
-    with path.open("rb") as file:
-        text = b"" if start is None else _heap_string(file, start)
-    return text.decode("ascii", "replace")
+    return "" if start is None else _heap_string(raw, start).decode("ascii", "replace")
 
 
-def _heap_string(file: BinaryIO, start: int) -> bytes:
+def _heap_string(file: io.FileIO, start: int) -> bytes:
     """Return the string whose reference lies at byte `start`; empty if it leads nowhere."""
     file.seek(start)
     reference = file.read(16)
@@ -206,9 +210,11 @@ def _decoded(path: Path, entry: h5py.Group, kind: str, limit: int | None) -> Par
     affine = np.eye(4)
     affine[:ndim, :ndim] = LPS[:ndim, :ndim] @ axes
     affine[:ndim, 3] = LPS[:ndim, :ndim] @ origin
-    if abs(np.linalg.det(affine)) < 1e-12:
+    try:
+        grid = Grid(shape, affine)
+    except ValueError as error:
         raise reject(
             path, "a displacement field's axes span no volume", "an invertible grid", "Write it again."
-        )
+        ) from error
     millimetres = parameters.reshape(*shape[::-1], ndim).T  # x fastest, vector innermost
-    return flattened(Displacement(Grid(shape, affine), voxel_units(axes, millimetres)))
+    return flattened(Displacement(grid, voxel_units(axes, millimetres)))

@@ -24,13 +24,14 @@ from pirate.grid import Array, Grid
 from pirate.io.composite import write_composite
 from pirate.io.fields import field_of, finite_values, vector_image, write_field
 from pirate.io.nifti import Nifti, load_verified, save
-from pirate.io.transforms import read_transform
+from pirate.io.transforms import read_transform, recorded_grid
 from pirate.transform import Displacement, Transform
 
 Format = Literal["itk", "fsl", "l2r", "h5"]
 
 _FNIRT_DISPLACEMENT = 2006
 _FNIRT_COEFFICIENTS = (2007, 2008, 2009, 2016)
+_FSL_NEEDS = "an FSL warp leads to the moving image's coordinates"
 
 
 def convert(
@@ -50,25 +51,26 @@ def convert(
         to: its form, see the table of this module.
         fixed: geometry of the fixed image; needed to read ``l2r``, and to write a field where `source`
             does not begin with one.
-        moving: geometry of the moving image; needed to read and to write ``fsl``.
+        moving: geometry of the moving image; needed to read ``fsl``, and to write ``fsl`` and ``l2r`` unless
+            `source` is the folder of a registration, which records it.
         source_format: the form of `source`, where neither its header nor its name says it.
     """
-    transform = _read(Path(source), fixed, moving, source_format)
-    target = Path(target)
+    source, target = Path(source), Path(target)
+    transform = _read(source, fixed, moving, source_format)
     if to == "h5":
         write_composite(target, transform)
         return
-    displacement = _dense(Path(source), transform, fixed)
+    displacement = _dense(source, transform, fixed)
     if to == "itk":
         write_field(target, displacement)
-    elif to == "fsl":
-        write_fsl(
-            target,
-            displacement,
-            _needed(moving, "moving", "an FSL warp leads to the moving image's coordinates"),
-        )
+        return
+    if moving is None and source.is_dir():
+        moving = recorded_grid(source, "moving")
+    if to == "fsl":
+        write_fsl(target, displacement, _needed(moving, "moving", _FSL_NEEDS))
     else:
-        write_l2r(target, displacement, moving)
+        reason = "a Learn2Reg field counts voxels of both images, which must lie on one grid"
+        write_l2r(target, displacement, _needed(moving, "moving", reason))
 
 
 def write_fsl(path: Path, displacement: Displacement, moving: Grid) -> None:
@@ -114,15 +116,15 @@ def read_fsl(path: Path, moving: Grid, image: Nifti | None = None) -> Displaceme
     return Displacement(grid, field.astype(np.float32))
 
 
-def write_l2r(path: Path, displacement: Displacement, moving: Grid | None = None) -> None:
+def write_l2r(path: Path, displacement: Displacement, moving: Grid) -> None:
     """Write a displacement as Learn2Reg does, in voxels; both images must be on one grid."""
     grid = displacement.grid
-    if moving is not None and not grid.same_space(moving):
+    if not grid.same_space(moving):
         raise reject(
             path,
             "the fixed and the moving image lie on different grids",
             "one grid, because a Learn2Reg field counts voxels of both",
-            "Resample the moving image onto the fixed grid first.",
+            "Resample the moving image onto the fixed grid first, and give that image with --moving.",
         )
     _three_dimensional(path, grid, grid)
     if not path.name.startswith("disp_"):
@@ -161,7 +163,7 @@ def _read(source: Path, fixed: Grid | None, moving: Grid | None, form: Format | 
     image, _ = load_verified(source)
     form = _form(source, image) if form is None else form
     if form == "fsl":
-        grid = _needed(moving, "moving", "an FSL warp leads to the moving image's coordinates")
+        grid = _needed(moving, "moving", _FSL_NEEDS)
         return Transform((read_fsl(source, grid, image),))
     if form == "l2r":
         grid = _needed(fixed, "fixed", "a Learn2Reg field does not say where it lies")

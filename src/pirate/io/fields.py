@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from pirate.errors import reject
 from pirate.grid import Array, Grid
+from pirate.io.files import check_sha256
+from pirate.io.geometry import LPS
 from pirate.io.nifti import Nifti, load_verified, placed, save
 from pirate.transform import Displacement, frame
-
-LPS = np.diag([-1.0, -1.0, 1.0])
-"""(3, 3): RAS mm to LPS mm, and back."""
 
 VECTOR = 1007
 """NIfTI intent of a vector image; its components are LPS mm by ITK's convention."""
@@ -36,12 +35,14 @@ def write_field(path: Path, displacement: Displacement) -> None:
     save(path, vector_image(vectors, grid, VECTOR))
 
 
-def read_field(path: Path, memory_limit: int | None = None) -> Displacement:
+def read_field(path: Path, memory_limit: int | None = None, sha256: str | None = None) -> Displacement:
     """Read a displacement field as ITK does: components LPS mm under intent 1007, RAS mm under intent 1006.
 
-    A volume of one slice, or two equal ones, whose vectors lie in the slice is a field on a plane.
+    A volume of one slice, or two equal ones, whose vectors lie in the slice is a field on a plane. Where
+    the file's `sha256` is known, any other file is refused.
     """
-    image, _ = load_verified(path, memory_limit)
+    image, found = load_verified(path, memory_limit)
+    check_sha256(path, found, sha256)
     return field_of(path, image)
 
 
@@ -66,7 +67,7 @@ def field_of(path: Path, image: Nifti) -> Displacement:
         )
     grid = Grid(image.shape[:3], image.affine)
     millimetres = np.moveaxis(finite_values(path, image)[:, :, :, 0, :], -1, 0)
-    basis = LPS if intent == VECTOR else np.eye(3)
+    basis = LPS[:3, :3] if intent == VECTOR else np.eye(3)
     if planar:
         return _planar(path, grid, basis, millimetres[..., 0])
     return flattened(Displacement(grid, voxel_units(basis @ grid.axes, millimetres)))
@@ -95,7 +96,7 @@ def vector_image(vectors: NDArray[np.float32], grid: Grid, intent: int) -> Nifti
 def lps_millimetres(displacement: Displacement) -> NDArray[np.float32]:
     """Return the field in LPS mm, (d, *shape); in two dimensions the components of an axial plane."""
     d = displacement.grid.ndim
-    axes = (LPS @ displacement.grid.axes)[:d].astype(np.float32)
+    axes = (LPS[:3, :3] @ displacement.grid.axes)[:d].astype(np.float32)
     return np.tensordot(axes, displacement.field, axes=1)
 
 

@@ -21,9 +21,12 @@ class Fields(Protocol):
     def __getitem__(self, name: str) -> Any: ...
 
 
+LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
+"""(4, 4): RAS mm to LPS mm, and back; ITK's files are LPS, everything inside is RAS."""
+
 NOTE_MM = 0.01
 REFUSE_MM = 5.0
-SMALLEST_VOXEL = 0.99e-9  # mm^3, one cubic micron
+SMALLEST_EDGE = 1e-6  # mm, along each axis: a nanometre, below anything that light or electrons resolve
 LARGEST_CONDITION = 1e4
 FARTHEST_MM = 1e9
 _UNITS = {0: 1.0, 1: 1000.0, 2: 1.0, 3: 0.001}  # NIfTI code: mm per unit
@@ -66,10 +69,13 @@ def check_affine(affine: Array, path: Path) -> None:
     if not np.abs(affine).max() <= FARTHEST_MM:  # also false for NaN
         finding = f"the affine holds NaN, infinity or numbers beyond {FARTHEST_MM:g}"
         raise reject(path, finding, "finite positions in mm", _FIX)
-    with np.errstate(all="ignore"):
-        volume = abs(np.linalg.det(affine[:3, :3]))
-    if volume < SMALLEST_VOXEL:
-        raise reject(path, f"the affine gives a voxel {volume:.3g} mm^3", "at least a cubic micron", _FIX)
+    if (affine[3] != (0, 0, 0, 1)).any():
+        finding = f"the affine's last row is {', '.join(f'{v:g}' for v in affine[3])}"
+        raise reject(path, finding, "0, 0, 0, 1", "Give voxel index to RAS mm, one row for each coordinate.")
+    edge = float(np.linalg.norm(affine[:3, :3], axis=0).min())
+    if not edge > SMALLEST_EDGE:
+        finding = f"the affine gives a voxel an edge of {edge:.3g} mm"
+        raise reject(path, finding, f"more than {SMALLEST_EDGE:g} mm", _FIX)
     condition = np.linalg.cond(affine[:3, :3])
     if condition >= LARGEST_CONDITION:
         finding = f"the affine is nearly singular (condition {condition:.3g})"

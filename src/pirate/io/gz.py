@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import io
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from isal import igzip_lib, isal_zlib
 
-from pirate.errors import InputError, MemoryExceeded, printable, reject
+from pirate.errors import InputError, MemoryExceeded, reject
+from pirate.io import files
 
 DEFLATE_LIMIT = 1032  # deflate spends at least two bits on 258 bytes
 CHUNK = 1 << 20
 PIECE = 4 << 20
+FEED = 1 << 16  # bytes given to the inflater at once: what follows a member is copied
 DAMAGED = "The file is damaged; fetch or export it again."
 MAGIC = b"\x1f\x8b"
-
-_CAUSES = {
-    errno.ENOENT: "there is no such file",
-    errno.ENOTDIR: "a part of its path is not a folder",
-    errno.ELOOP: "its path is a loop of symbolic links",
-    errno.EACCES: "permission to read it was denied",
-    errno.ENAMETOOLONG: "its name is too long",
-}
 
 
 class Stream:
@@ -40,7 +32,7 @@ class Stream:
         path: for messages.
         file: unbuffered, at its start.
         size: bytes on disk.
-        packed: whether the file is one gzip member.
+        packed: whether the file is gzip: one member, or several in a row, as bgzip writes them.
     """
 
     def __init__(self, path: Path, file: io.FileIO, size: int, packed: bool) -> None:
@@ -49,8 +41,8 @@ class Stream:
         self._file = file
         self._size = size
         self._hash = hashlib.sha256()
-        self._ended = False
-        self._inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP) if packed else None
+        self._left = b""
+        self._inflater = _inflater() if packed else None
 
     @property
     def sha256(self) -> str:
@@ -89,15 +81,9 @@ class Stream:
             filled += got
         if filled > slack:
             raise reject(self.path, "the file goes on after its last voxel", "nothing more", DAMAGED)
-        if self._inflater is not None:
-            self._check_trailer(self._inflater)
-        return bytes(rest[:filled])
-
-    def _check_trailer(self, inflater: igzip_lib.IgzipDecompressor) -> None:
-        if not inflater.eof:
+        if self._inflater is not None and not self._inflater.eof:
             raise reject(self.path, "the gzip stream is cut short", "its checksum at the end", DAMAGED)
-        if inflater.unused_data or self._read(1):
-            raise reject(self.path, "more bytes follow the gzip stream", "a single gzip member", DAMAGED)
+        return bytes(rest[:filled])
 
     def _into(self, view: memoryview) -> int:
         """Fill the start of `view`; return the number of bytes, 0 at the end of the data."""
@@ -106,10 +92,13 @@ class Stream:
         return len(piece)
 
     def _inflate(self, limit: int) -> bytes:
+        """Return the next 1 to `limit` bytes of the members in a row, b"" at the end of the last."""
         piece = b""
-        while not piece and self._inflater and not self._inflater.eof:
-            chunk = self._read(CHUNK) if self._inflater.needs_input else b""
-            if self._ended:
+        while not piece and self._inflater:
+            if self._inflater.eof and not self._next_member(self._inflater.unused_data):
+                break
+            chunk = self._feed() if self._inflater.needs_input else b""
+            if self._inflater.needs_input and not chunk:
                 break
             try:
                 piece = self._inflater.decompress(chunk, limit)
@@ -118,9 +107,23 @@ class Stream:
                 raise reject(self.path, finding, "a stream that matches its checksum", DAMAGED) from error
         return piece
 
+    def _next_member(self, left: bytes) -> bool:
+        """Turn to the gzip member after the one that ended; False at the end of the file."""
+        self._left = left if len(left) >= len(MAGIC) else left + self._read(FEED)
+        if not self._left:
+            return False
+        if not self._left.startswith(MAGIC):
+            finding = "more bytes follow the gzip stream"
+            raise reject(self.path, finding, "another gzip member, or nothing more", DAMAGED)
+        self._inflater = _inflater()
+        return True
+
+    def _feed(self) -> bytes:
+        chunk, self._left = self._left or self._read(FEED), b""
+        return chunk
+
     def _read(self, count: int) -> bytes:
         chunk = self._file.read(count)
-        self._ended = self._ended or not chunk
         self._hash.update(chunk)
         return chunk
 
@@ -129,20 +132,14 @@ class Stream:
 def opened(path: Path, packed: bool) -> Iterator[Stream]:
     """Open `path`, which must be a regular file (or a link to one) and gzip exactly if `packed`.
 
-    A pipe or device is refused without being opened, so nothing here can block.
+    A pipe or device is refused without being opened (`files.opened`), so nothing here can block.
     """
-    try:
-        with _regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            _check_container(path, file, packed)
-            yield Stream(path, file, size, packed)
-    except OSError as error:
-        finding = _CAUSES.get(error.errno or 0, f"it cannot be read ({error.strerror or error})")
-        raise reject(path, finding, "a readable file", "Check the path.") from error
-    except MemoryError as error:
-        raise MemoryExceeded(
-            f"{printable(path)}: memory ran out while reading it. Use a smaller image."
-        ) from error
+    with files.opened(path, "an image file") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            raise reject(path, "the file is empty", "an image", DAMAGED)
+        _check_container(path, file, packed)
+        yield Stream(path, file, size, packed)
 
 
 def too_large(path: Path, need: int, limit: int) -> MemoryExceeded:
@@ -165,25 +162,8 @@ def deflated(parts: Iterable[memoryview]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _regular(path: Path) -> io.FileIO:
-    if "\0" in os.fspath(path):
-        raise reject(path, "its name holds a NUL byte", "the path of a file", "Correct the path.")
-    _check_regular(path, os.stat(path))  # noqa: PTH116 - follows links, opens nothing
-    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    with contextlib.ExitStack() as guard:
-        guard.callback(file.close)
-        _check_regular(path, os.fstat(file.fileno()))  # it may have been swapped in between
-        guard.pop_all()
-    return file
-
-
-def _check_regular(path: Path, status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise reject(path, "it is a folder", "an image file", "Name a file inside it.")
-    if not stat.S_ISREG(status.st_mode):
-        raise reject(path, "it is a pipe, socket or device", "a regular file", "Save the image to a file.")
-    if status.st_size == 0:
-        raise reject(path, "the file is empty", "an image", DAMAGED)
+def _inflater() -> igzip_lib.IgzipDecompressor:
+    return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
 
 
 def _check_container(path: Path, file: io.FileIO, packed: bool) -> None:

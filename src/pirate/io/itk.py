@@ -5,6 +5,7 @@ ITK's matrix-offset transforms map an LPS point x to ``M (x - c) + t + c`` with 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from pathlib import Path
@@ -15,6 +16,8 @@ from numpy.typing import ArrayLike
 from pirate.errors import reject
 from pirate.grid import Array
 from pirate.io.atomic import replacing
+from pirate.io.files import check_sha256, read_limited
+from pirate.io.geometry import LPS
 from pirate.transform import Affine
 
 _LARGEST_FILE = 1 << 20  # bytes; an affine takes about 300
@@ -31,7 +34,6 @@ _AFFINE_TYPES = (
     "Rigid2DTransform",
     "Similarity2DTransform",
 )
-_FLIP = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 def write_affine(path: Path, affine: Affine, ndim: int = 3) -> None:
@@ -46,19 +48,15 @@ def write_affine(path: Path, affine: Affine, ndim: int = 3) -> None:
         Path(part).write_text(text, encoding="ascii")
 
 
-def read_affine(path: Path) -> Affine:
-    """Read an affine from ITK text or from ANTs' binary .mat; a chain of affines becomes their product."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise reject(
-            path, f"it cannot be read ({error.strerror})", "a transform file", "Check the path."
-        ) from error
-    if len(content) > _LARGEST_FILE:
-        raise reject(
-            path, "it is larger than 1 MiB", "an affine transform file", "Is this an image or a field?"
-        )
+def read_affine(path: Path, sha256: str | None = None) -> Affine:
+    """Read an affine from ITK text or from ANTs' binary .mat; a chain of affines becomes their product.
+
+    Args:
+        path: a regular file.
+        sha256: of the file's bytes, where it is known; any other file is refused.
+    """
+    content = read_limited(path, _LARGEST_FILE, "an affine transform file", "Is this an image or a field?")
+    check_sha256(path, hashlib.sha256(content).hexdigest(), sha256)
     listed = (
         _text_transforms(path, content)
         if content.startswith(b"#Insight")
@@ -72,7 +70,7 @@ def read_affine(path: Path) -> Affine:
 
 def affine_parameters(path: Path, affine: Affine, ndim: int) -> Array:
     """(12,) or (6,): ITK's parameters about the centre 0, matrix by rows, then translation, LPS mm."""
-    lps = _FLIP @ affine.matrix @ _FLIP
+    lps = LPS @ affine.matrix @ LPS
     if ndim == 2 and not (
         np.allclose(lps[2, [0, 1, 3]], 0, atol=1e-9) and np.allclose(lps[:2, 2], 0, atol=1e-9)
     ):
@@ -103,7 +101,7 @@ def affine_of(path: Path, kind: str, parameters: ArrayLike, fixed: ArrayLike) ->
         lps[:ndim, :ndim] = matrix
         with np.errstate(over="ignore", invalid="ignore"):  # Affine refuses what is not finite
             lps[:ndim, 3] = translation + c - matrix @ c
-            return Affine(_FLIP @ lps @ _FLIP)
+            return Affine(LPS @ lps @ LPS)
     except (ValueError, IndexError) as error:
         raise reject(
             path,

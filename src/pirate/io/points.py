@@ -18,12 +18,13 @@ from numpy.typing import ArrayLike
 from pirate.errors import InputError, UsageError, reject
 from pirate.grid import Array, Grid
 from pirate.io.atomic import replacing
+from pirate.io.files import read_limited
+from pirate.io.geometry import LPS
 from pirate.transform import frame
 
 Space = Literal["ras", "lps", "voxel"]
 
 _LARGEST_FILE = 1 << 28  # bytes
-_FLIP = np.array([-1.0, -1.0, 1.0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +89,7 @@ def write_points(path: Path, points: PointTable, space: Space = "ras", grid: Gri
 
 def _lines(path: Path) -> list[tuple[int, tuple[str, ...]]]:
     """Line number and cells of every line that is not blank."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise reject(
-            path, f"it cannot be read ({error.strerror})", "a CSV file", "Check the path."
-        ) from error
-    if len(content) > _LARGEST_FILE:
-        raise reject(path, "it is larger than 256 MiB", "a table of points", "Split it.")
+    content = read_limited(Path(path), _LARGEST_FILE, "a CSV file of points", "Split it.")
     try:
         reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         return [
@@ -140,14 +133,14 @@ def _to_world(coordinates: Array, space: Space, grid: Grid | None) -> Array:
     if space == "voxel":
         matrix = _frame(grid)
         return coordinates @ matrix[:3, :3].T + matrix[:3, 3]
-    return coordinates * _FLIP if space == "lps" else coordinates
+    return coordinates @ LPS[:3, :3] if space == "lps" else coordinates
 
 
 def _from_world(world: Array, space: Space, grid: Grid | None) -> Array:
     if space == "voxel":
         matrix = np.linalg.inv(_frame(grid))
         return np.asarray(world @ matrix[:3, :3].T + matrix[:3, 3])
-    return world * _FLIP if space == "lps" else world
+    return world @ LPS[:3, :3] if space == "lps" else world
 
 
 def _frame(grid: Grid | None) -> Array:

@@ -70,7 +70,7 @@ def usable(*tensors: Tensor) -> bool:
 
 def threads() -> int:
     """Number of threads that the next kernel uses."""
-    return int(_extension.threads())
+    return int(_extension.threads()) if available() else torch.get_num_threads()
 
 
 def set_threads(n: int) -> None:
@@ -80,8 +80,8 @@ def set_threads(n: int) -> None:
 
 
 def variant() -> str:
-    """Instruction set in use: "baseline", "avx2" or "avx512"."""
-    return str(_extension.variant())
+    """Instruction set in use: "baseline", "avx2" or "avx512"; "none" without the extension."""
+    return str(_extension.variant()) if available() else "none"
 
 
 def warp(

@@ -40,6 +40,7 @@ def apply(
     reference: Grid,
     interpolation: Interpolation = "linear",
     device: str | torch.device = "cpu",
+    outside: float = 0.0,
 ) -> Image:
     """Resample `image` onto `reference`.
 
@@ -50,6 +51,7 @@ def apply(
         interpolation: "linear"; "nearest" (halves go up); or "vote", for labels: the label with the largest
             sum of linear weights among the 2^d neighbours, the smaller one if two are equal.
         device: where to compute.
+        outside: the value of "linear" where `image` has no data; labels are 0 there.
 
     Returns:
         float32 on `reference` for "linear", else the voxel type of `image`.
@@ -60,15 +62,20 @@ def apply(
         raise UsageError(
             f"{image.name}: it has {image.grid.ndim} dimensions, the reference {reference.ndim}."
         )
+    for part in transform.parts:
+        if isinstance(part, Displacement) and part.grid.ndim != reference.ndim:
+            raise UsageError(
+                f"{image.name}: it has {reference.ndim} dimensions, the displacement field {part.grid.ndim}."
+            )
     voxels = image.data.astype(np.float32) if interpolation == "linear" else _ordered(image.data)
     source = torch.from_numpy(np.ascontiguousarray(voxels)).to(device)
     read = _reader(interpolation, source)
     result = np.empty(reference.shape, voxels.dtype)
     route = _Route.of(transform, reference, image.grid, torch.device(device))
-    outside = 0.0 if interpolation == "linear" else _ordered(np.zeros(1, image.data.dtype)).item()
+    beyond = outside if interpolation == "linear" else _ordered(np.zeros(1, image.data.dtype)).item()
     for planes in _slabs(reference.shape):
         positions = route.positions(planes)
-        value = read(positions).masked_fill(~_inside(positions, image.grid.shape), outside)
+        value = read(positions).masked_fill(~_inside(positions, image.grid.shape), beyond)
         result[planes] = value.cpu().numpy()
     data = result if interpolation == "linear" else _restored(result, image.data.dtype)
     return Image(data, reference, name=image.name, notes=image.notes)

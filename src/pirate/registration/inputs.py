@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from pirate.grid import Grid
 from pirate.image import Image
 from pirate.io import nifti
 from pirate.io.geometry import Form
+from pirate.settings import Settings
 from pirate.transform import Affine
 
 ImageLike = str | os.PathLike[str] | Image | tuple[Any, Any] | Any
@@ -28,7 +31,13 @@ PLANE_ANGLE = 30.0
 """Degrees: two planes further apart than this are not slices of the same orientation."""
 
 
-def as_image(source: ImageLike, name: str, kind: Kind = "image", prefer: Form | None = None) -> Image:
+def as_image(
+    source: ImageLike,
+    name: str,
+    kind: Kind = "image",
+    prefer: Form | None = None,
+    memory_limit: int | None = None,
+) -> Image:
     """Turn anything a caller may hand over into an `Image`.
 
     Args:
@@ -36,12 +45,16 @@ def as_image(source: ImageLike, name: str, kind: Kind = "image", prefer: Form | 
         name: what messages call an image that has no path.
         kind: "image" (float32), "labels" (integers, exact) or "mask" (weights in [0, 1]).
         prefer: which affine of a file whose sform and qform disagree to believe.
+        memory_limit: bytes that reading may need.
     """
     reader = {"image": nifti.read_image, "labels": nifti.read_labels, "mask": nifti.read_mask}[kind]
     if isinstance(source, Image):
-        return source
+        checked = nifti.from_array(source.data, source.grid.affine, name=source.name, kind=kind)
+        return replace(
+            source, data=checked.data.reshape(source.grid.shape), notes=source.notes + checked.notes
+        )
     if isinstance(source, str | os.PathLike):
-        return reader(Path(source), prefer=prefer)
+        return reader(Path(source), memory_limit, prefer)
     if isinstance(source, tuple) and len(source) == 2:
         data, affine = source
     elif hasattr(source, "dataobj") and hasattr(source, "affine"):
@@ -116,30 +129,59 @@ def check_companion(companion: Image, image: Image, role: str) -> Image:
     return companion
 
 
+def common_labels(fixed: Image, moving: Image) -> list[int]:
+    """Labels, 0 apart, that both maps hold; none at all is refused."""
+    common = np.intersect1d(np.unique(fixed.data), np.unique(moving.data))
+    if not (common != 0).any():
+        raise reject(moving.name, f"shares no label with {fixed.name}", "common labels", "Check both files.")
+    return [int(label) for label in common if label != 0]
+
+
 def unit_range(data: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale intensities to [0, 1]; the background, the smallest value, becomes 0."""
     low, high = float(data.min()), float(data.max())
     return ((data - low) / (high - low)).astype(np.float32)
 
 
-def memory_estimate(shape: tuple[int, ...], resolution: int) -> int:
-    """Bytes that a registration of images of `shape` needs above the interpreter: an upper bound."""
-    voxels, d = int(np.prod(shape)), len(shape)
-    images = 6  # both files, moving on the fixed grid, both scaled, warped
-    iteration = (5 * d + 4) / resolution**d  # field, step, gradient parts of the fused correlation
-    finish = 8 * d + 6  # full field, its inverse with two trials and errors, determinants
-    return int(4 * voxels * (images + max(iteration, finish)))
+def memory_estimate(fixed: tuple[int, ...], moving: tuple[int, ...], settings: Settings, labels: bool) -> int:
+    """Bytes that a registration needs above the interpreter: an upper bound, from the arrays it holds at once.
+
+    Args:
+        fixed: shape of the fixed image.
+        moving: shape of the moving image.
+        settings: which terms are used, and the field's resolution.
+        labels: whether label maps are measured too.
+    """
+    n, d = float(np.prod(fixed)), len(fixed)
+    field = d * n / settings.resolution**d  # numbers in the field
+    images = 3 * n + 4 * np.prod(
+        moving
+    )  # both scaled, moving on the fixed grid; files as stored and as float
+    iteration = 8 * field + {"global": 0.5, "local": 3, "squared": 12, "mutual": 24}[settings.penalty] * n
+    iteration += {"none": 0.0, "gaussian": 2.0}.get(
+        settings.prior, 8.0 * d
+    ) * field  # TV keeps 2 d dual fields
+    iteration += 2 * settings.memory * field if settings.solver == "anderson" else 0
+    finish = (6 * d + 6) * n  # full field, inverse, their copies for the files, warped, determinants
+    measured = 8 * n if labels else 0
+    slabs = 64 * 2**20  # what is held of positions at once while resampling
+    return int(4 * (images + max(iteration, finish) + measured) + slabs)
 
 
 def available_memory() -> int | None:
-    """Bytes that can be had now, None where the system does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
+    """Bytes that can be had now, by the system and by this container's limit; None where neither says."""
+    found = []
+    for path, pattern in (
+        ("/proc/meminfo", r"MemAvailable:\s+(\d+) kB"),
+        ("/sys/fs/cgroup/memory.max", r"(\d+)"),
+    ):
+        try:
+            match = re.search(pattern, Path(path).read_text())
+        except OSError:
+            continue
+        if match:
+            found.append(int(match[1]) * (1024 if path.endswith("meminfo") else 1))
+    return min(found, default=None)
 
 
 def check_memory(needed: int, limit: int | None) -> None:

@@ -6,15 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pirate.errors import InputError
 from pirate.evaluation.folding import folding
-from pirate.evaluation.overlap import dice
+from pirate.evaluation.overlap import dice, mean_dice
 from pirate.image import Image
-from pirate.registration.apply import Interpolation, apply
+from pirate.registration.apply import apply
+from pirate.registration.inputs import common_labels
 from pirate.registration.operator import Pirate
 from pirate.registration.pair import Pair
 from pirate.solvers.solution import Solution, Status
@@ -42,12 +43,17 @@ def measure(
         "displacement_max_voxels": float(length.max()),
         "displacement_mean_voxels": float(length.double().mean()),
         **_inverse_error(inverse_error),
-        "residual": last.residual if math.isfinite(last.residual) else None,
-        "residual_per_step": last.residual_per_step if math.isfinite(last.residual_per_step) else None,
+        "residual": last.residual,
+        "residual_per_step": last.residual_per_step,
     }
     if pair.fixed_labels is not None and pair.moving_labels is not None:
         metrics |= overlap(pair.fixed_labels, pair.moving_labels, pair.start, forward)
-    return metrics
+    return {name: None if _infinite(value) else value for name, value in metrics.items()}
+
+
+def _infinite(value: Any) -> bool:
+    """Whether a number is one that JSON cannot hold: after a divergence there are such."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def penalty_at(operator: Pirate, field: Tensor) -> float | None:
@@ -70,20 +76,26 @@ def _inverse_error(error: Tensor) -> dict[str, float]:
     }
 
 
+def label_scores(
+    fixed: Image, moving: Image, start: Transform, forward: Transform
+) -> tuple[dict[str, dict[int, float]], NDArray[Any]]:
+    """Dice of each label that both maps hold, and the warped labels (nearest) on the fixed grid.
+
+    A label that the warp loses scores 0. Dice is taken before (nearest), after (nearest), and after by the
+    linear vote.
+    """
+    common = common_labels(fixed, moving)
+    before = apply(moving, start, fixed.grid, "nearest").data
+    after = apply(moving, forward, fixed.grid, "nearest").data
+    vote = apply(moving, forward, fixed.grid, "vote").data
+    maps = {"dice_before": before, "dice": after, "dice_vote": vote}
+    return {name: dice(fixed.data, warped, common) for name, warped in maps.items()}, after
+
+
 def overlap(fixed: Image, moving: Image, start: Transform, forward: Transform) -> dict[str, Any]:
-    """Dice of each label in both maps: before (nearest) and after (nearest, and linear vote)."""
-
-    def score(transform: Transform, how: Interpolation) -> dict[int, float]:
-        return dice(fixed.data, apply(moving, transform, fixed.grid, how).data)
-
-    scores = {
-        "dice_before": score(start, "nearest"),
-        "dice": score(forward, "nearest"),
-        "dice_vote": score(forward, "vote"),
-    }
-    result: dict[str, Any] = {
-        name: float(np.mean(list(by.values()))) if by else None for name, by in scores.items()
-    }
+    """Mean Dice over the labels that both maps hold, and Dice of each (nearest)."""
+    scores, _ = label_scores(fixed, moving, start, forward)
+    result: dict[str, Any] = {name: mean_dice(by) for name, by in scores.items()}
     result["dice_per_label"] = {str(label): value for label, value in scores["dice"].items()}
     return result
 
@@ -96,6 +108,6 @@ def judge(status: Status, metrics: Mapping[str, Any]) -> tuple[str, ...]:
     after, before = metrics["penalty_after"], metrics["penalty_before"]
     if after is None or after >= before:
         flags.append("the images are not more alike after the registration than before it.")
-    if metrics["folds_percent"] > FOLDS_LIMIT_PERCENT:
+    if (metrics["folds_percent"] or 0) > FOLDS_LIMIT_PERCENT:
         flags.append(f"{metrics['folds_percent']:.2f} % of the voxels fold, above {FOLDS_LIMIT_PERCENT:g} %.")
     return tuple(flags)

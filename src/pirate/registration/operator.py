@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 from pirate.denoisers.plug import Denoiser, ImageDenoiser, call
 from pirate.energies.regularity import Smoothness
 from pirate.energies.similarity import Similarity
-from pirate.ops.resample import resize_field
+from pirate.errors import InputError
+from pirate.ops.resample import resize, resize_field
 from pirate.ops.warp import warp
 
 
@@ -44,7 +46,12 @@ class Pirate:
     def __call__(self, field: Tensor, gamma: float) -> tuple[Tensor, float]:
         """Return T(field), (B, d, *field shape), and the energy g + alpha r at `field`."""
         n = field[0, 0].numel()
-        value, slope = self.penalty.on_field(self.moving, field, self.moving_mask)
+        try:
+            value, slope = self.penalty.on_field(self.moving, field, self.moving_mask)
+        except InputError:
+            if not field.any():
+                raise  # the images themselves are at fault
+            return torch.full_like(field, math.nan), math.nan  # the field has left the image
         step = slope.mul_(n)
         if self.alpha > 0:
             roughness, slope = Smoothness().value_and_gradient(field)
@@ -56,8 +63,9 @@ class Pirate:
         return torch.add(field, step, alpha=-gamma), float(value.sum())
 
     def denoised(self, denoiser: Denoiser | ImageDenoiser, field: Tensor) -> Tensor:
-        """D(field, sigma), handing over the fixed and the warped image if the denoiser asks for them."""
+        """D(field, sigma); a denoiser that asks for them gets fixed and warped on the field's grid."""
         if not getattr(denoiser, "wants_images", False):
             return call(denoiser, field, self.sigma)
         warped = warp(self.moving, resize_field(field, self.moving.shape[2:]))
-        return call(denoiser, field, self.sigma, self.penalty.fixed, warped)
+        images = (resize(image, field.shape[2:]) for image in (self.penalty.fixed, warped))
+        return call(denoiser, field, self.sigma, *images)

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from pirate import kernels
 from pirate.denoisers import plug
+from pirate.denoisers.plug import Denoiser, ImageDenoiser
 from pirate.energies.local import LocalCorrelation
 from pirate.energies.mutual import MutualInformation
 from pirate.energies.similarity import GlobalCorrelation, Similarity, SquaredError
-from pirate.errors import InputError, UsageError, printable
-from pirate.grid import Grid
+from pirate.errors import UsageError, printable
 from pirate.image import Image
 from pirate.io.geometry import Form
 from pirate.ops.compose import invert
@@ -33,14 +33,15 @@ from pirate.registration.apply import apply
 from pirate.registration.inputs import ImageLike
 from pirate.registration.measure import judge, measure
 from pirate.registration.operator import Pirate
-from pirate.registration.pair import Pair
+from pirate.registration.pair import Pair, Sources
 from pirate.registration.result import Registration
-from pirate.settings import Settings, preset
+from pirate.settings import Settings
+from pirate.settings import preset as preset_for
 from pirate.solvers import schedule
 from pirate.solvers.anderson import accelerate
 from pirate.solvers.fixed_point import iterate
 from pirate.solvers.solution import Record, Solution
-from pirate.transform import Affine, Transform
+from pirate.transform import Affine
 
 log = logging.getLogger("pirate")
 
@@ -53,7 +54,7 @@ def register(
     moving: ImageLike,
     *,
     preset: str = "paper",
-    prior: str | None = None,
+    prior: str | Denoiser | ImageDenoiser | None = None,
     affine: str | os.PathLike[str] | Affine = "none",
     fixed_mask: ImageLike | None = None,
     moving_mask: ImageLike | None = None,
@@ -63,7 +64,7 @@ def register(
     threads: int | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
     prefer: Form | None = None,
-    memory_limit: int | None = None,
+    memory_limit: float | None = None,
     progress: Progress | None = None,
 ) -> Registration:
     """Align `moving` to `fixed`.
@@ -75,7 +76,8 @@ def register(
         fixed: the image that stays: path, nibabel image, (array, 4 x 4 RAS affine) or `Image`.
         moving: the image that is warped onto it.
         preset: a name of `settings.PRESETS`.
-        prior: denoiser of the field: none, gaussian, tv, a .safetensors file, or package.module:function.
+        prior: denoiser of the field: none, gaussian, tv, a .safetensors file, package.module:function, or a
+            function D(field, sigma) itself; by default the preset's.
         affine: "none", or the start that maps fixed to moving world points: an ITK file or an `Affine`.
         fixed_mask: where the fixed image counts (weights in [0, 1]), on its grid.
         moving_mask: where the moving image counts, on its grid; used warped, times the fixed mask.
@@ -85,49 +87,78 @@ def register(
         threads: CPU threads; by default what the environment allows.
         settings: all settings, or a mapping of changes to the preset's.
         prefer: "sform" or "qform": which to believe where a file's two disagree; else it is refused.
-        memory_limit: bytes; a job that needs more is refused. By default what is available.
+        memory_limit: GB; a job that needs more is refused. By default what is available.
         progress: called after each iteration.
 
     Returns:
         `Registration`: warped image, forward and inverse transform, metrics, trace.
     """
+    limit = _bytes(memory_limit)
+    sources = Sources(
+        fixed, moving, fixed_mask, moving_mask, fixed_labels, moving_labels, affine, prefer, limit
+    )
+    with using_threads(threads):
+        return _register(sources, Choice(preset, prior, settings), choose_device(device), progress)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the caller wants it done: a preset, a prior, and changes."""
+
+    preset: str
+    prior: str | Denoiser | ImageDenoiser | None
+    settings: Settings | Mapping[str, Any] | None
+
+    def resolved(self, ndim: int) -> Settings:
+        """The preset's settings with the caller's changes, checked for stability."""
+        base = self.settings if isinstance(self.settings, Settings) else preset_for(self.preset, ndim)
+        if not isinstance(self.settings, Settings):
+            base = base.changed(self.settings or {})
+        if self.prior is not None:
+            base = base.changed({"prior": self.prior if isinstance(self.prior, str) else _name(self.prior)})
+        base.check_stability(ndim)
+        return base
+
+    def denoiser(self, settings: Settings, ndim: int, where: torch.device) -> Denoiser | ImageDenoiser | None:
+        """The denoiser itself, tried on a small field; None if there is no prior."""
+        if self.prior is not None and not isinstance(self.prior, str):
+            return plug.checked(self.prior, _name(self.prior), ndim, where)
+        return None if settings.prior == "none" else plug.load(settings.prior, ndim, where)
+
+
+def _name(function: object) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _register(
+    sources: Sources, choice: Choice, where: torch.device, progress: Progress | None
+) -> Registration:
     clock = _Clock()
     with clock.stage("read"):
-        use_threads(threads)
-        where = choose_device(device)
-        pair = Pair.read(fixed, moving, fixed_mask, moving_mask, fixed_labels, moving_labels, affine, prefer)
-        chosen = choose_settings(preset, prior, settings, pair.fixed.grid.ndim)
-        needed = inputs.memory_estimate(pair.fixed.grid.shape, chosen.resolution)
-        inputs.check_memory(needed, memory_limit)
+        pair = Pair.read(sources)
+        ndim = pair.fixed.grid.ndim
+        chosen = choice.resolved(ndim)
+        shapes = pair.fixed.grid.shape, pair.moving.grid.shape
+        needed = inputs.memory_estimate(*shapes, chosen, pair.fixed_labels is not None)
+        inputs.check_memory(needed, sources.memory_limit)
     log.info("moving %s -> fixed %s", printable(pair.moving.name), printable(pair.fixed.name))
     with clock.stage("prepare"):
-        operator = build_operator(pair, chosen, where)
+        operator = build_operator(pair, chosen, choice.denoiser(chosen, ndim, where), where)
     with clock.stage("solve"):
-        solution = solve(operator, chosen, pair.fixed.grid.shape, progress)
-        displacement = resize_field(solution.field, pair.fixed.grid.shape)
+        solution = solve(operator, chosen, progress)
+        displacement = pair.inside(resize_field(solution.field, operator.moving.shape[2:]))
     with clock.stage("invert"):
         inverse = invert(displacement)
     with clock.stage("resample"):
         forward, backward = pair.transforms(displacement, inverse.field)
-        warped = apply(pair.moving, forward, pair.fixed.grid)
+        warped = apply(pair.moving, forward, pair.fixed.grid, outside=float(pair.moving.data.min()))
     with clock.stage("measure"):
         metrics = measure(pair, operator, solution, displacement, inverse.error, forward)
     flags = judge(solution.status, metrics)
     return Registration(
         pair.fixed, pair.moving, warped, forward, backward, metrics, solution.status, solution.trace, chosen,
-        clock.seconds, peak_memory(), flags, pair.notes, pair.fixed_labels, pair.moving_labels,
+        clock.seconds, peak_memory(), torch.get_num_threads(), flags, pair.notes, pair.images,
     )  # fmt: skip
-
-
-def choose_settings(
-    name: str, prior: str | None, changes: Settings | Mapping[str, Any] | None, ndim: int
-) -> Settings:
-    """The preset's settings with the caller's changes, checked for stability."""
-    chosen = changes if isinstance(changes, Settings) else preset(name, ndim).changed(changes or {})
-    if prior is not None:
-        chosen = chosen.changed({"prior": prior})
-    chosen.check_stability(ndim)
-    return chosen
 
 
 def choose_device(name: str) -> torch.device:
@@ -136,36 +167,60 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UsageError(f"the device {name!r} cannot be used here; expected auto or cpu.") from error
     return device
 
 
-def use_threads(threads: int | None) -> None:
-    """Give torch and the compiled kernels the same number of CPU threads."""
+@contextmanager
+def using_threads(threads: int | None) -> Iterator[None]:
+    """Give torch and the compiled kernels the same number of CPU threads inside the block."""
     if threads is None:
         named = os.environ.get("PIRATE_NUM_THREADS", "")
-        threads = int(named) if named.isdigit() and int(named) > 0 else None
-    if threads is not None:
-        if threads < 1:
-            raise UsageError(f"threads is {threads}; expected at least 1.")
-        torch.set_num_threads(threads)
-        kernels.set_threads(threads)
+        threads = int(named) if named.isdigit() and int(named) > 0 else torch.get_num_threads()
+    if threads < 1:
+        raise UsageError(f"threads is {threads}; expected at least 1.")
+    before = torch.get_num_threads(), kernels.threads()
+    torch.set_num_threads(threads)
+    kernels.set_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        kernels.set_threads(before[1])
 
 
-def build_operator(pair: Pair, settings: Settings, device: torch.device) -> Pirate:
-    """Put both images, scaled to [0, 1], on the fixed grid and build T of eq. (6) from the settings."""
-    fixed = _tensor(inputs.unit_range(pair.fixed.data), device)
+def _bytes(gigabytes: float | None) -> int | None:
+    if gigabytes is None:
+        return None
+    if not (math.isfinite(gigabytes) and gigabytes > 0):
+        raise UsageError(f"the memory limit is {gigabytes} GB; expected a positive number.")
+    return int(gigabytes * 1e9)
+
+
+def build_operator(
+    pair: Pair, settings: Settings, denoiser: Denoiser | ImageDenoiser | None, device: torch.device
+) -> Pirate:
+    """Put both images, scaled to [0, 1], on the working grid and build T of eq. (6) from the settings.
+
+    The working grid is the fixed grid, with margins where the moving image goes on; there the fixed image is
+    unknown and has weight 0.
+    """
+    margins = pair.margins
+    fixed = np.pad(inputs.unit_range(pair.fixed.data), margins)
     scaled = Image(inputs.unit_range(pair.moving.data), pair.moving.grid, pair.moving.name)
-    moving = _tensor(pair.on_fixed_grid(scaled), device)
-    fixed_mask = None if pair.fixed_mask is None else _tensor(pair.fixed_mask.data, device)
-    moving_mask = None if pair.moving_mask is None else _tensor(pair.on_fixed_grid(pair.moving_mask), device)
-    denoiser = None if settings.prior == "none" else plug.load(settings.prior, pair.fixed.grid.ndim, device)
-    return Pirate(
-        build_penalty(settings, fixed, moving, fixed_mask), moving, moving_mask, denoiser,
-        settings.alpha, settings.tau, settings.sigma,
-    )  # fmt: skip
+    moving = _tensor(pair.on_working_grid(scaled), device)
+    fixed_mask = None if pair.fixed_mask is None else pair.fixed_mask.data
+    if np.any(margins):
+        inside = np.ones(pair.fixed.grid.shape, np.float32) if fixed_mask is None else fixed_mask
+        fixed_mask = np.pad(inside, margins)
+    weight = None if fixed_mask is None else _tensor(fixed_mask, device)
+    moving_mask = (
+        None if pair.moving_mask is None else _tensor(pair.on_working_grid(pair.moving_mask), device)
+    )
+    penalty = build_penalty(settings, _tensor(fixed, device), moving, weight)
+    return Pirate(penalty, moving, moving_mask, denoiser, settings.alpha, settings.tau, settings.sigma)
 
 
 def build_penalty(settings: Settings, fixed: Tensor, moving: Tensor, fixed_mask: Tensor | None) -> Similarity:
@@ -181,10 +236,9 @@ def build_penalty(settings: Settings, fixed: Tensor, moving: Tensor, fixed_mask:
     return MutualInformation.between(fixed, moving, fixed_mask, bins=settings.bins)
 
 
-def solve(
-    operator: Pirate, settings: Settings, shape: tuple[int, ...], progress: Progress | None
-) -> Solution:
+def solve(operator: Pirate, settings: Settings, progress: Progress | None) -> Solution:
     """Run the iteration from a zero field; the field returned is (1, d, *field_shape(...))."""
+    shape = tuple(operator.moving.shape[2:])
     start = operator.moving.new_zeros((1, len(shape), *field_shape(shape, settings.resolution)))
 
     def observe(record: Record) -> bool:
@@ -192,23 +246,15 @@ def solve(
             progress("register", record.t + 1, settings.iterations, record)
         return False
 
-    def step(field: Tensor, gamma: float) -> tuple[Tensor, float]:
-        try:
-            return operator(field, gamma)
-        except InputError:
-            if not field.any():
-                raise  # the images themselves are at fault
-            return torch.full_like(field, math.nan), math.nan  # the field has left the image
-
     with torch.no_grad():
         if settings.solver == "anderson":
             return accelerate(
-                step, start, settings.gamma, memory=settings.memory, ridge=settings.ridge,
+                operator, start, settings.gamma, memory=settings.memory, ridge=settings.ridge,
                 iterations=settings.iterations, tolerance=settings.tolerance, observe=observe,
             )  # fmt: skip
         steps = {"cosine": schedule.cosine, "constant": schedule.constant}[settings.schedule]
         return iterate(
-            step, start, steps(settings.gamma, settings.iterations), settings.tolerance, observe=observe
+            operator, start, steps(settings.gamma, settings.iterations), settings.tolerance, observe=observe
         )
 
 
@@ -244,10 +290,3 @@ class _Clock:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-
-def moving_on_fixed(registration: Registration) -> Image:
-    """The moving image on the fixed grid before the field: through world and affine start only."""
-    start = Transform(tuple(p for p in registration.forward.parts if isinstance(p, Affine)))
-    grid: Grid = registration.fixed.grid
-    return apply(registration.moving, start, grid, "linear")

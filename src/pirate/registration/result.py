@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import platform
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +49,10 @@ class Registration:
         settings: the constants used.
         timings: seconds by stage.
         peak_memory: bytes, of the whole process.
+        threads: CPU threads used.
         flags: sentences about doubtful quality; empty is good.
         notes: sentences about what was repaired in the inputs.
-        fixed_labels: anatomy of the fixed image, if it was given.
-        moving_labels: anatomy of the moving image, if it was given.
+        images: every image that was given, by its role: fixed, moving, fixed_labels, moving_mask, ...
     """
 
     fixed: Image
@@ -63,10 +66,10 @@ class Registration:
     settings: Settings
     timings: Mapping[str, float]
     peak_memory: int
+    threads: int = 1
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    fixed_labels: Image | None = None
-    moving_labels: Image | None = None
+    images: Mapping[str, Image] = dataclasses.field(default_factory=dict)
 
     @property
     def field(self) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -78,6 +81,12 @@ class Registration:
         """The affine start, fixed world to moving world (RAS mm)."""
         return next((p for p in self.forward.parts if isinstance(p, Affine)), Affine(np.eye(4)))
 
+    @property
+    def moving_on_fixed(self) -> Image:
+        """The moving image on the fixed grid before the field: through world and affine start only."""
+        start = Transform(tuple(p for p in self.forward.parts if isinstance(p, Affine)))
+        return apply(self.moving, start, self.fixed.grid, outside=float(self.moving.data.min()))
+
     @staticmethod
     def displacement(transform: Transform) -> Displacement:
         """The displacement among a transform's parts."""
@@ -88,13 +97,16 @@ class Registration:
 
         Args:
             image: path, `Image`, nibabel image or (array, affine).
-            labels: integers, moved by nearest neighbour, exact to the id.
+            labels: integers, moved by nearest neighbour, exact to the id; else intensities, and where `image`
+                has no data its smallest value.
             inverse: bring an image of the fixed subject onto the moving grid instead.
         """
         source = as_image(image, "image", "labels" if labels else "image")
         transform = self.inverse if inverse else self.forward
         grid: Grid = self.moving.grid if inverse else self.fixed.grid
-        return apply(source, transform, grid, "nearest" if labels else "linear")
+        if labels:
+            return apply(source, transform, grid, "nearest")
+        return apply(source, transform, grid, outside=float(source.data.min()))
 
     def save(
         self,
@@ -120,6 +132,7 @@ class Registration:
         if unknown:
             raise UsageError(f"cannot write {', '.join(unknown)}; the outputs are {', '.join(OUTPUTS)}.")
         folder = prepare_folder(out, force)
+        old = _begin(folder)
         written: list[Path] = []
         if "warped" in write:
             written.append(folder / "warped.nii.gz")
@@ -132,7 +145,9 @@ class Registration:
             fields.write_field(written[-1], self.displacement(self.inverse))
         if any(isinstance(part, Affine) for part in self.forward.parts):
             written.append(folder / transforms.AFFINE)
-            itk.write_affine(written[-1], self.affine, self.fixed.grid.ndim)
+            itk.write_affine(
+                written[-1], self.affine, fields.itk_form(self.displacement(self.forward)).grid.ndim
+            )
         if "composite" in write:
             written.append(folder / "transform.h5")
             composite.write_composite(written[-1], self.forward)
@@ -141,6 +156,8 @@ class Registration:
         written += [folder / "metrics.json", folder / "trace.csv"]
         if "figures" in write and figures is not None:
             written += figures(self, folder / "figures")
+        for path in old - set(written):
+            path.unlink(missing_ok=True)
         write_json(folder / transforms.DONE, self._record(folder, written, command))
         return [*written, folder / transforms.DONE]
 
@@ -151,6 +168,10 @@ class Registration:
             "command": [printable(word) for word in command],
             "fixed": _described(self.fixed),
             "moving": _described(self.moving),
+            "also_given": {
+                role: _described(image) for role, image in self.images.items() if role not in ("fixed", "moving")
+            },
+            "affine": self.affine.matrix.tolist(),
             "settings": dataclasses.asdict(self.settings),
             "status": {"name": self.status.name, "meaning": self.status.value},
             "flags": list(self.flags),
@@ -159,8 +180,9 @@ class Registration:
             "iterations": len(self.trace),
             "timings_s": {name: round(seconds, 3) for name, seconds in self.timings.items()},
             "peak_memory_mb": round(self.peak_memory / 1e6),
-            "threads": torch.get_num_threads(),
-            "compiled_kernels": kernels.available(),
+            "threads": self.threads,
+            "compiled_kernels": kernels.variant(),
+            "prior_sha256": sha256_of(Path(self.settings.prior)) if Path(self.settings.prior).is_file() else None,
             "seeds": [],
             "versions": {
                 "python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__,
@@ -168,6 +190,25 @@ class Registration:
             },
             "outputs": {p.relative_to(folder).as_posix(): sha256_of(p) for p in written},
         }  # fmt: skip
+
+
+def _begin(folder: Path) -> set[Path]:
+    """Take back an earlier run's word that it is complete; return the files it listed as its own.
+
+    Half-written files of a run that was killed go too: in this folder and in its figures, by their exact form.
+    """
+    done = folder / transforms.DONE
+    names: list[str] = []
+    if done.is_file():
+        with contextlib.suppress(ValueError, AttributeError, OSError):
+            names = [str(name) for name in json.loads(done.read_text()).get("outputs", {})]
+        done.unlink()
+    for place in (folder, folder / "figures"):
+        for path in place.glob(".part-*"):
+            if re.match(r"\.part-[0-9a-f]{12}", path.name) and path.is_file():
+                path.unlink()
+    own = {folder / name for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()}
+    return {path for path in own if path.is_file() and not path.is_symlink()}
 
 
 def trace_table(trace: Sequence[Record]) -> str:
@@ -183,6 +224,20 @@ def _described(image: Image) -> dict[str, Any]:
     return {"name": printable(image.name), "sha256": image.sha256, "grid": grid}
 
 
+@contextlib.contextmanager
+def prepared(out: str | Path, force: bool) -> Iterator[Path]:
+    """`prepare_folder` before the work in the block; if that fails, a folder made for it goes again."""
+    there = Path(out).exists()
+    folder = prepare_folder(out, force)
+    try:
+        yield folder
+    except BaseException:
+        if not there:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
 def prepare_folder(out: str | Path, force: bool) -> Path:
     """Make the output folder, or refuse to touch one that holds something; checked before any computing."""
     folder = Path(out)
@@ -196,9 +251,6 @@ def prepare_folder(out: str | Path, force: bool) -> Path:
         probe = folder / ".pirate-writable"
         probe.touch()
         probe.unlink()
-        (folder / transforms.DONE).unlink(missing_ok=True)
-        for left_over in folder.rglob(".part-*"):  # of a run that was killed while writing
-            left_over.unlink()
     except OSError as error:
         raise OutputError(
             f"{printable(folder)}: cannot be written ({error.strerror}); expected a folder one may write to. "

@@ -80,7 +80,7 @@ def relative_change(field: Tensor, following: Tensor) -> Tensor:
         change, length = kernels.change(field, following)
     else:
         change, length = norm(following - field), norm(following)
-    scale = torch.where(length > 0, length, norm(field))
+    scale = length if bool((length > 0).all()) else torch.where(length > 0, length, norm(field))
     return torch.where(change > 0, change / scale, change)
 
 
