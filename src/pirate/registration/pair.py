@@ -120,8 +120,10 @@ class Pair:
         if not np.any(wanted):
             return wanted
         background = float(self.moving.data.min())
-        shown = apply(self.moving, self.start, extended(grid, wanted), outside=background).data > background
-        return _trimmed(shown, wanted)
+        contrast = (
+            apply(self.moving, self.start, extended(grid, wanted), outside=background).data - background
+        )
+        return _trimmed(contrast > 1e-5 * float(np.ptp(self.moving.data)), wanted)
 
     def on_working_grid(self, image: Image, outside: float = 0.0) -> NDArray[Any]:
         """Voxels of a moving-space image on the fixed grid with its margins, read through the start."""
