@@ -157,12 +157,12 @@ def memory_estimate(fixed: tuple[int, ...], moving: tuple[int, ...], settings: S
     images = 3 * n + 4 * np.prod(
         moving
     )  # both scaled, moving on the fixed grid; files as stored and as float
-    iteration = 8 * field + {"global": 0.5, "local": 3, "squared": 12, "mutual": 24}[settings.penalty] * n
+    iteration = 8 * field + {"global": 0.5, "local": 3, "squared": 24, "mutual": 40}[settings.penalty] * n
     iteration += {"none": 0.0, "gaussian": 2.0}.get(
         settings.prior, 8.0 * d
     ) * field  # TV keeps 2 d dual fields
     iteration += 2 * settings.memory * field if settings.solver == "anderson" else 0
-    finish = (6 * d + 6) * n  # full field, inverse, their copies for the files, warped, determinants
+    finish = (4 * d + 4) * n  # full field, inverse, their copies for the files, warped, determinants
     measured = 8 * n if labels else 0
     slabs = 64 * 2**20  # what is held of positions at once while resampling
     return int(4 * (images + max(iteration, finish) + measured) + slabs)

@@ -1,0 +1,40 @@
+"""The memory estimate is an upper bound, and not a wild one; measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+MEASURE = """
+import json, resource, sys
+import numpy as np
+from pirate.registration import inputs
+from pirate.registration.register import register
+from pirate.settings import preset
+from tests.conftest import blobs
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+changes = json.loads(sys.argv[1]) | {"iterations": 4}
+small, large = (20, 20, 20), (96, 96, 96)
+image, axis = blobs(large), np.eye(4)
+register((blobs(small), axis), (blobs(small, 1), axis), settings={"iterations": 2}, threads=1)  # everything loaded
+before = peak()
+register((image, axis), (np.roll(image, 1, 0), axis), settings=changes, threads=1)
+estimate = inputs.memory_estimate(large, large, preset("paper", 3).changed(changes), labels=False)
+print(json.dumps({"needed": peak() - before, "estimate": estimate}))
+"""
+
+
+@pytest.mark.parametrize("changes", [{}, {"prior": "tv"}, {"penalty": "mutual"}])
+def test_the_estimate_is_an_upper_bound(changes: dict[str, object]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, json.dumps(changes)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["needed"] <= found["estimate"] <= 4 * found["needed"]
