@@ -9,24 +9,21 @@ import sys
 import pytest
 
 MEASURE = """
-import json, resource, sys
+import json, sys
 import numpy as np
 from pirate.registration import inputs
-from pirate.registration.register import register
+from pirate.registration.register import peak_memory, register
 from pirate.settings import preset
 from tests.conftest import blobs
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 changes = json.loads(sys.argv[1]) | {"iterations": 4}
 small, large = (20, 20, 20), (96, 96, 96)
 image, axis = blobs(large), np.eye(4)
 register((blobs(small), axis), (blobs(small, 1), axis), settings={"iterations": 2}, threads=1)  # everything loaded
-before = peak()
+before = peak_memory()
 register((image, axis), (np.roll(image, 1, 0), axis), settings=changes, threads=1)
 estimate = inputs.memory_estimate(large, large, preset("paper", 3).changed(changes), labels=False)
-print(json.dumps({"needed": peak() - before, "estimate": estimate}))
+print(json.dumps({"needed": peak_memory() - before, "estimate": estimate}))
 """
 
 

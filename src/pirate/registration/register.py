@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -271,7 +273,15 @@ def _tensor(data: np.ndarray[Any, np.dtype[Any]], device: torch.device) -> Tenso
 
 
 def peak_memory() -> int:
-    """Largest resident size of this process so far, bytes."""
+    """Largest resident size of this process so far, bytes.
+
+    getrusage counts the parent's size before the program started, so Linux's own figure is preferred.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        if found:
+            return int(found[1]) * 1024
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size if sys.platform == "darwin" else size * 1024
 
