@@ -20,11 +20,14 @@ class Grid:
 
     Args:
         shape: voxels per array axis, two or three entries.
-        affine: (4, 4), voxel index to RAS mm; finite, invertible, last row 0 0 0 1.
+        affine: (4, 4), voxel index to RAS mm; finite and invertible, last row 0 0 0 1.
+        slice_axis: for a plane that was one slice of a volume: where the axis of one voxel stood (0, 1 or 2),
+            so that results are written as such a slice again; None for an image of two axes. Not compared.
     """
 
     shape: tuple[int, ...]
     affine: Array
+    slice_axis: int | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(int(n) for n in self.shape)

@@ -23,7 +23,7 @@ class Image:
         sha256: of the file it came from, empty for an array.
     """
 
-    data: NDArray[Any]
+    data: NDArray[Any] = field(repr=False)
     grid: Grid
     name: str = "array"
     notes: tuple[str, ...] = field(default=())

@@ -8,6 +8,7 @@ fixed grid)``. To carry POINTS from moving to fixed space one therefore uses the
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from itertools import product
 
@@ -61,7 +62,7 @@ class Displacement:
     """
 
     grid: Grid
-    field: NDArray[np.float32]
+    field: NDArray[np.float32] = dataclasses.field(repr=False)
 
     def __post_init__(self) -> None:
         field = np.asarray(self.field, dtype=np.float32)

@@ -157,10 +157,13 @@ BAD = [
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--prefer", "pform"), 2, "sform or qform"),
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--memory-limit", "0.02"), 6, "needs about"),
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--set", "iterations=3",
-      "--require-convergence"), 5, "not converged"),
+      "--require-convergence", "--set", "tolerance=1e-9"), 5, "not converged"),
+    (("register", "{fixed}", "{moving}", "--out", "{out}", "--require-convergence"), 2, "needs a tolerance"),
+    (("apply", "{nowhere}", "{moving}", "--out", "{out}.nii.gz"), 3, "no such file or folder"),
+    (("apply", "{full}", "points.csv", "--out", "{out}.nii.gz"), 2, "points stay points"),
     (("register", "{fixed}", "{moving}", "--out", "{text}"), 4, "cannot be written"),
     (("register", "{fixed}", "{moving}", "--out", "{full}"), 4, "--force"),
-    (("register", "{fixed}", "{fixed}", "--out", "{out}", "--set", "iterations=2"), 1, "look before"),
+    (("register", "{fixed}", "{fixed}", "--out", "{out}", "--set", "iterations=2"), 1, "identical already"),
     (("apply", "{full}", "{moving}", "--out", "{out}.nii.gz"), 3, "run.json"),
     (("apply", "{full}", "{moving}", "--out", "{moving}"), 4, "exists already"),
     (("apply", "{full}", "{moving}", "--vote", "--out", "{out}.nii.gz"), 2, "add --labels"),
@@ -180,7 +183,7 @@ def test_a_bad_command_leaves_with_its_code_and_a_sentence(
     (files / "full" / "old.txt").write_text("old")
     places = {
         "fixed": files / "fixed.nii.gz", "moving": files / "moving.nii.gz", "text": files / "text.nii.gz",
-        "full": files / "full", "out": files / "out",
+        "full": files / "full", "out": files / "out", "nowhere": files / "nowhere",
     }  # fmt: skip
     got, _, err = pirate_command(*(word.format(**places) for word in words))
     assert got == code, err
@@ -239,3 +242,22 @@ def test_help_and_version_import_nothing_heavy() -> None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "pirate" in done.stdout
+
+
+def test_points_outside_the_field_are_named(files: Path, pirate_command: Command) -> None:
+    out = registered(files, pirate_command)
+    (files / "far.csv").write_text("x,y,z\n0,0,0\n5000,0,0\n")
+    code, _, err = pirate_command("apply", out, files / "far.csv", "--out", files / "moved.csv")
+    assert code == 0
+    assert "1 of 2 points lie outside the field" in err
+
+
+def test_a_wrong_number_of_threads_in_the_environment_is_refused(
+    files: Path, pirate_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIRATE_NUM_THREADS", "abc")
+    code, _, err = pirate_command(
+        "register", files / "fixed.nii.gz", files / "moving.nii.gz", "--out", files / "out"
+    )
+    assert code == 2
+    assert "PIRATE_NUM_THREADS" in err

@@ -129,5 +129,6 @@ def test_a_lone_field_is_not_inverted(tmp_path):
 
 
 def test_a_name_must_say_what_the_file_is(tmp_path):
+    (tmp_path / "warp.mha").touch()
     with pytest.raises(InputError, match="does not say what kind"):
         read_transform(tmp_path / "warp.mha")

@@ -330,7 +330,9 @@ def test_a_job_that_does_not_fit_is_refused_before_it_starts(pair: Pair) -> None
 def test_a_registration_that_does_not_help_is_flagged(pair: Pair) -> None:
     fixed, _ = pair((40, 44))
     same = register(fixed, Image(fixed.data, fixed.grid, "same"), settings={"iterations": 2})
-    assert any("not more alike" in flag for flag in same.flags)
+    assert any("identical already" in flag for flag in same.flags)
+    worse = register(fixed, Image(1 - fixed.data, fixed.grid), settings={"iterations": 2})
+    assert any("little in common" in flag for flag in worse.flags)
 
 
 def test_a_diverging_iteration_is_flagged_and_returns_a_finite_field(tmp_path: Path, pair: Pair) -> None:
@@ -475,3 +477,52 @@ def test_the_memory_estimate_grows_with_what_is_asked_for() -> None:
     assert inputs.memory_estimate(large, large, Settings(), labels=True) > plain
     for more in ({"penalty": "mutual", "resolution": 1}, {"prior": "tv", "resolution": 1}):
         assert inputs.memory_estimate(large, large, Settings().changed(more), labels=False) > plain
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_slice_of_a_volume_comes_back_as_that_slice(tmp_path: Path, axis: int) -> None:
+    """One slice in, one slice out, and SimpleITK reads the transform as 3-D."""
+    sitk = pytest.importorskip("SimpleITK")
+    paths = []
+    for name, shift in (("fixed", None), ("moving", (1.0, -0.5))):
+        data = np.expand_dims(blobs((40, 44), shift=shift), axis)
+        affine = np.diag([-1.1, 0.9, 1.2, 1.0])
+        affine[:3, 3] = [20, -18, 7]
+        paths.append(tmp_path / f"{name}.nii.gz")
+        nib.save(nib.Nifti1Image(data, affine), paths[-1])
+    result = register(*paths, settings=QUICK)
+    result.save(tmp_path / "out")
+    fixed, warped = nib.load(paths[0]), nib.load(tmp_path / "out" / "warped.nii.gz")
+    assert warped.shape == fixed.shape
+    np.testing.assert_allclose(warped.affine, fixed.affine, atol=1e-5)
+    transform = sitk.ReadTransform(str(tmp_path / "out" / "transform.h5"))
+    images = [sitk.ReadImage(str(path), sitk.sitkFloat32) for path in paths]
+    theirs = sitk.GetArrayFromImage(sitk.Resample(images[1], images[0], transform, sitk.sitkLinear, 0.0))
+    ours = np.transpose(warped.get_fdata(), (2, 1, 0))
+    inner = tuple(slice(None) if n == 1 else slice(4, -4) for n in ours.shape)
+    assert np.abs(theirs - ours)[inner].max() < 1e-4
+
+
+def test_a_mask_does_not_make_the_step_unstable(pair: Pair) -> None:
+    """Half of the image is masked away and the rest has little contrast; the energy still falls."""
+    fixed, moving = pair((40, 44))
+    mask = np.zeros((40, 44), np.float32)
+    mask[14:26, 16:28] = 1
+    result = register(
+        fixed,
+        moving,
+        fixed_mask=Image(mask, fixed.grid),
+        moving_mask=Image(mask, moving.grid),
+        settings=QUICK,
+    )
+    energies = [record.energy for record in result.trace]
+    assert max(energies) == energies[0]
+    assert result.metrics["min_determinant"] > 0
+
+
+def test_a_result_has_a_short_name_for_the_prompt(pair: Pair) -> None:
+    fixed, moving = pair((40, 44))
+    result = register(fixed, moving, settings={"iterations": 2})
+    assert repr(result) == "Registration(moving moving -> fixed fixed, EXHAUSTED, 2 iterations)"
+    assert len(repr(result.forward)) < 1000
+    assert len(repr(result.warped)) < 1000

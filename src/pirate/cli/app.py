@@ -12,6 +12,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 a quality gate failed, 2 usage, 3 bad input, 4 cannot write, "
     "5 not converged, 6 memory, 130 interrupted.",

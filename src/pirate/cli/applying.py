@@ -8,11 +8,11 @@ from typing import get_args
 import typer
 
 from pirate.errors import OutputError, UsageError, printable
-from pirate.grid import Grid
+from pirate.grid import Array, Grid
 from pirate.io import nifti
 from pirate.io.points import Space, read_points, write_points
 from pirate.io.transforms import read_transform, recorded_grid
-from pirate.registration.apply import Interpolation, apply, apply_points
+from pirate.registration.apply import Interpolation, apply, apply_points, points_outside
 from pirate.transform import Displacement, Transform
 
 
@@ -25,6 +25,8 @@ def run(
     if vote and not labels:
         raise UsageError("--vote is for label maps; add --labels.")
     if source.suffix.lower() == ".csv":
+        if labels or out.suffix.lower() != ".csv":
+            raise UsageError("points stay points: give --out NAME.csv, and no --labels.")
         _points(transform, source, out, inverse, reference, space)
     else:
         _image(transform, source, out, labels, vote, inverse, reference)
@@ -60,7 +62,17 @@ def _points(
     grid = nifti.read_image(reference).grid if reference is not None else None
     table = read_points(source, chosen, grid)
     route = read_transform(transform, inverse=not inverse)
+    warn_outside(table.world, route)
     write_points(out, table.at(apply_points(table.world, route)), chosen, grid)
+
+
+def warn_outside(points: Array, transform: Transform) -> None:
+    """Say how many points (N, 3), RAS mm, lie where a displacement field says nothing."""
+    outside = points_outside(points, transform)
+    if outside:
+        typer.echo(
+            f"note: {outside} of {len(points)} points lie outside the field and are not displaced.", err=True
+        )
 
 
 def own_grid(path: Path, transform: Transform, inverse: bool) -> Grid:

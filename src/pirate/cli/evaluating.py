@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import typer
 
-from pirate.cli.applying import refuse_overwrite
+from pirate.cli.applying import refuse_overwrite, warn_outside
 from pirate.errors import UsageError, reject
 from pirate.evaluation.folding import folding
 from pirate.evaluation.points import point_error_mm
@@ -40,19 +40,21 @@ def run(
     forward = read_transform(transform)
     metrics: dict[str, Any] = {}
     field = next((p for p in forward.parts if isinstance(p, Displacement)), None)
-    if field is not None:
-        metrics |= folding(torch.from_numpy(field.field)[None])
-        _say_folding(metrics)
     if fixed_labels is not None and moving_labels is not None:
         metrics["labels"] = overlap(
             nifti.read_labels(fixed_labels), nifti.read_labels(moving_labels), forward
         )
-        _say_overlap(metrics["labels"])
     if fixed_points is not None and moving_points is not None:
         metrics["points_mm"] = _points(fixed_points, moving_points, space, forward)
-        _say_points(metrics["points_mm"])
+    if field is not None:
+        metrics |= folding(torch.from_numpy(field.field)[None])
+        _say_folding(metrics)
     if not metrics:
         raise UsageError("nothing to measure: the transform is an affine; give labels or points.")
+    if "labels" in metrics:
+        _say_overlap(metrics["labels"])
+    if "points_mm" in metrics:
+        _say_points(metrics["points_mm"])
     if out is not None:
         write_json(out, metrics)
 
@@ -93,6 +95,7 @@ def _points(fixed: Path, moving: Path, space: str, forward: Transform) -> dict[s
             f"the {len(a.world)} points of {fixed}",
             "Give matching lists.",
         )
+    warn_outside(a.world, forward)
     start = Transform(tuple(p for p in forward.parts if isinstance(p, Affine)))
     return {
         "before": point_error_mm(b.world, apply_points(a.world, start)),

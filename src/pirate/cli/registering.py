@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from pirate.registration.result import OUTPUTS, Registration, prepared
 from pirate.reporting.registration import draw
 from pirate.settings import parse_assignment
 from pirate.solvers.solution import Status
+
+log = logging.getLogger("pirate")
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ def run(request: Request) -> None:
     """Check the output folder, register, write everything, say what came out."""
     started = time.perf_counter()
     configure_log(request.quiet)
+    if request.require_convergence and not request.settings.get("tolerance"):
+        raise UsageError("--require-convergence needs a tolerance; add for example --set tolerance=0.001.")
     outputs, settings, form = request.outputs, request.settings, request.form
     with prepared(request.out, request.force), Bar(request.quiet) as bar:
         result = register(
@@ -84,6 +89,7 @@ def run(request: Request) -> None:
             device=request.device, threads=request.threads, settings=settings, progress=bar, prefer=form,
             memory_limit=request.memory_limit,
         )  # fmt: skip
+    log.info("writing")
     result.save(request.out, force=True, write=outputs, figures=draw, command=sys.argv)
     report(result, request.out, time.perf_counter() - started)
     if request.require_convergence and result.status is not Status.CONVERGED:
@@ -102,12 +108,22 @@ def report(result: Registration, out: Path, seconds: float) -> None:
     if "dice" in m:
         typer.echo(f"Dice {m['dice_before']:.4f} -> {m['dice']:.4f} (nearest), {m['dice_vote']:.4f} (vote)")
     if m["penalty_after"] is not None:
-        typer.echo(f"penalty {m['penalty_before']:.4f} -> {m['penalty_after']:.4f}")
+        names = {"global": "1 - correlation", "local": "1 - local correlation", "squared": "squared error"}
+        name = names.get(m["penalty"], "- mutual information")
+        typer.echo(f"{name} {m['penalty_before']:.4f} -> {m['penalty_after']:.4f}")
     typer.echo(
         f"folded voxels {m['folds_percent']:.4f} % (central), {m['folds_forward_percent']:.4f} % (forward), "
         f"NDV {m['ndv_percent']:.4f} %"
     )
-    typer.echo(f"status {result.status.name.lower()}: {result.status.value}")
+    typer.echo(
+        f"inverse error {m['inverse_error_median_voxels']:.3f} voxel median, "
+        f"{m['inverse_error_p999_voxels']:.3f} at 99.9 %, {m['inverse_error_max_voxels']:.2f} at most"
+    )
+    rest = f"{len(result.trace)} iterations, residual/step {result.trace[-1].residual_per_step:.1e}"
+    if result.settings.tolerance == 0 and result.status is Status.EXHAUSTED:
+        typer.echo(f"{rest} (no tolerance was set)")
+    else:
+        typer.echo(f"{rest}; {result.status.name.lower()}: {result.status.value}")
     typer.echo(
         f"time {seconds:.1f} s (iteration {result.timings['solve']:.1f} s), "
         f"memory {result.peak_memory / 1e6:.0f} MB"

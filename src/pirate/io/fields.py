@@ -114,10 +114,10 @@ def itk_form(displacement: Displacement) -> Displacement:
     """Return a field that ITK takes for what it is: one on an axial plane, or on two slices or more.
 
     ITK takes a vector file of one slice for an axial plane and forgets how it is turned. Such a slice is
-    doubled; a plane that is not axial becomes the first of two equal slices.
+    doubled; a plane that is not axial, or that was a slice of a volume, becomes the first of two equal slices.
     """
     grid, field = displacement.grid, displacement.field
-    if grid.ndim == 2 and not is_axial(grid):
+    if grid.ndim == 2 and (grid.slice_axis is not None or not is_axial(grid)):
         affine = frame(grid).copy()
         affine[:3, 2] *= np.linalg.norm(grid.affine[:3, 2])
         field = np.stack([*field, np.zeros_like(field[0])])[..., None]

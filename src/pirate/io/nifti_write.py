@@ -29,7 +29,8 @@ _LONGEST = 32767  # of an axis in NIfTI-1
 def write_image(path: Path, data: NDArray[Any], grid: Grid, *, description: str = "") -> None:
     """Write voxels on `grid` as NIfTI: sform, and qform if a quaternion can say it, code 1, mm.
 
-    A plane that is level in the world becomes a file of two axes, another one a volume of one slice.
+    A plane that was a slice of a volume becomes such a slice again. Another plane becomes a file of two axes if
+    it is level in the world, else a volume of one slice.
 
     Args:
         path: .nii or .nii.gz.
@@ -39,9 +40,14 @@ def write_image(path: Path, data: NDArray[Any], grid: Grid, *, description: str 
     """
     if data.shape != grid.shape:
         raise ValueError(f"voxels {data.shape} do not fill the grid {grid.shape}")
-    level = grid.ndim == 3 or bool((np.abs(grid.axes[2]) <= 1e-6 * min(grid.spacing)).all())
-    stored = data.astype(_stored_type(data.dtype), copy=False)
-    save(path, placed(stored if level else stored[:, :, None], grid.affine, description))
+    stored, affine = data.astype(_stored_type(data.dtype), copy=False), grid.affine
+    if grid.ndim == 2 and grid.slice_axis is not None:
+        columns = [0, 1]
+        columns.insert(grid.slice_axis, 2)
+        stored, affine = np.expand_dims(stored, grid.slice_axis), affine[:, [*columns, 3]]
+    elif grid.ndim == 2 and bool((np.abs(grid.axes[2]) > 1e-6 * min(grid.spacing)).any()):
+        stored = stored[:, :, None]
+    save(path, placed(stored, affine, description))
 
 
 def placed(data: NDArray[Any], affine: NDArray[np.float64], description: str = "") -> Nifti:

@@ -146,7 +146,7 @@ def _from_world(world: Array, space: Space, grid: Grid | None) -> Array:
 def _frame(grid: Grid | None) -> Array:
     if grid is None:
         raise UsageError(
-            "Points in voxels need the image whose voxels they are; give it, or use --space ras."
+            "Points in voxels need the image whose voxels they are; give it with --reference, or use --space ras."
         )
     return frame(grid)
 

@@ -45,6 +45,8 @@ def read_transform(path: Path, inverse: bool = False, memory_limit: int | None =
         a map of world points, RAS mm: from fixed to moving, with `inverse` from moving to fixed.
     """
     path = Path(path)
+    if not path.exists():
+        raise reject(path, "there is no such file or folder", "a transform", "Check the path.")
     if path.is_dir():
         return _of_folder(path, inverse, memory_limit)
     transform = _of_file(path, memory_limit)
@@ -57,7 +59,7 @@ def read_transform(path: Path, inverse: bool = False, memory_limit: int | None =
                 path,
                 "a displacement field is not inverted",
                 "an affine, or a folder that holds both directions",
-                f"Give {INVERSE_WARP} from the registration's folder, or the folder itself.",
+                "Give the registration's folder.",
             )
         undone.append(part.inverse())
     return Transform(tuple(undone))
@@ -83,7 +85,8 @@ def recorded_grid(folder: Path, side: str) -> Grid:
     """The grid of the `side` image ("fixed" or "moving") as ``run.json`` of a registration records it."""
     try:
         record = _recorded(folder)[side]["grid"]
-        return Grid(tuple(record["shape"]), np.array(record["affine"], dtype=np.float64))
+        affine = np.array(record["affine"], dtype=np.float64)
+        return Grid(tuple(record["shape"]), affine, record.get("slice_axis"))
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise reject(
             folder / DONE,

@@ -65,7 +65,8 @@ class Volume:
             finding = f"it has {' x '.join(map(str, shape))} voxels"
             raise reject(self.path, finding, "at least two axes of two voxels", "Use an image or a volume.")
         dropped = [axis for axis in range(3) if axis not in kept]
-        return Grid(tuple(space[axis] for axis in kept), self.affine[:, [*kept, *dropped, 3]])
+        slice_axis = dropped[0] if dropped and len(shape) >= 3 else None
+        return Grid(tuple(space[axis] for axis in kept), self.affine[:, [*kept, *dropped, 3]], slice_axis)
 
 
 def read_volume(path: Path, memory_limit: int | None = None, prefer: Form | None = None) -> Volume:

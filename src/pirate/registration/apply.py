@@ -26,7 +26,7 @@ from pirate.errors import UsageError
 from pirate.grid import Array, Grid
 from pirate.image import Image
 from pirate.ops.warp import sample
-from pirate.transform import Displacement, Transform, frame
+from pirate.transform import Displacement, Transform, frame, inside
 
 Interpolation = Literal["linear", "nearest", "vote"]
 
@@ -84,6 +84,17 @@ def apply(
 def apply_points(points: ArrayLike, transform: Transform) -> Array:
     """Map points (N, 3), RAS mm, to (N, 3), RAS mm; from moving to fixed space with the INVERSE transform."""
     return transform.map(points)
+
+
+def points_outside(points: ArrayLike, transform: Transform) -> int:
+    """How many of the points (N, 3), RAS mm, a displacement field of `transform` does not cover."""
+    world = np.asarray(points, dtype=np.float64)
+    missed = np.zeros(len(world), dtype=bool)
+    for part in transform.parts:
+        if isinstance(part, Displacement):
+            missed |= ~inside(part.grid.to_voxel(world), part.grid.shape)
+        world = part.map(world)
+    return int(missed.sum())
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[slice]:

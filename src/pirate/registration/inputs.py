@@ -124,7 +124,7 @@ def check_companion(companion: Image, image: Image, role: str) -> Image:
         raise reject(
             companion.name,
             f"the {role} has shape {companion.grid.shape} or a position unlike its image {image.name}",
-            f"the image's grid {image.grid.shape}", "Resample it with: pirate apply --reference IMAGE",
+            f"the image's grid {image.grid.shape}", "Draw or resample it on the image's own grid.",
         )  # fmt: skip
     return companion
 

@@ -21,6 +21,12 @@ from pirate.registration.pair import Pair
 from pirate.solvers.solution import Solution, Status
 from pirate.transform import Transform
 
+IDENTICAL = 1e-9
+"""A penalty this small before the registration means that the images are the same."""
+
+UNRELATED = 0.75
+"""One minus the correlation: above it after the registration the images hardly match anywhere."""
+
 FOLDS_LIMIT_PERCENT = 1.0
 """A field that folds more than this is flagged."""
 
@@ -106,7 +112,11 @@ def judge(status: Status, metrics: Mapping[str, Any]) -> tuple[str, ...]:
     if status is Status.DIVERGED:
         flags.append(f"the iteration diverged: {status.value}.")
     after, before = metrics["penalty_after"], metrics["penalty_before"]
-    if after is None or after >= before:
+    if before is not None and before < IDENTICAL:
+        flags.append("the images are identical already; there is nothing to align.")
+    elif after is not None and metrics["penalty"] == "global" and after > UNRELATED:
+        flags.append("the images still have little in common; check that their headers place them together.")
+    elif after is None or after >= before:
         flags.append("the images are not more alike after the registration than before it.")
     if (metrics["folds_percent"] or 0) > FOLDS_LIMIT_PERCENT:
         flags.append(f"{metrics['folds_percent']:.2f} % of the voxels fold, above {FOLDS_LIMIT_PERCENT:g} %.")

@@ -20,10 +20,10 @@ from pirate.ops.warp import warp
 class Pirate:
     """One step of the iteration, eq. (6), in dimensionless form.
 
-        T(phi) = phi - gamma [ n grad g(f, m o phi) + alpha n grad r(phi) + tau (phi - D(phi, sigma)) ]
+        T(phi) = phi - gamma [ c n grad g(f, m o phi) + alpha n grad r(phi) + tau (phi - D(phi, sigma)) ]
 
-    with n the number of voxels of the field. Each term is switchable: alpha = 0 drops r, a denoiser of None
-    drops the prior; the ablation's P, P+S, P+R and P+R+S are the four combinations.
+    with n the number of voxels of the field and c = 1 unless masks are used. Each term is switchable: alpha = 0
+    drops r, a denoiser of None drops the prior; the ablation's P, P+S, P+R and P+R+S are the four combinations.
 
     Args:
         penalty: g with the fixed image, on the image's grid.
@@ -33,6 +33,8 @@ class Pirate:
         alpha: weight of the smoothness.
         tau: weight of the prior.
         sigma: noise level for D, voxels of the field's grid.
+        coverage: c, which keeps the data term's curvature, and so the stability of the step, when masks leave
+            only a part of the image to count; see `registration.register.coverage`.
     """
 
     penalty: Similarity
@@ -42,6 +44,7 @@ class Pirate:
     alpha: float
     tau: float
     sigma: float
+    coverage: float = 1.0
 
     def __call__(self, field: Tensor, gamma: float) -> tuple[Tensor, float]:
         """Return T(field), (B, d, *field shape), and the energy g + alpha r at `field`."""
@@ -52,7 +55,7 @@ class Pirate:
             if not field.any():
                 raise  # the images themselves are at fault
             return torch.full_like(field, math.nan), math.nan  # the field has left the image
-        step = slope.mul_(n)
+        step = slope.mul_(self.coverage * n)
         if self.alpha > 0:
             roughness, slope = Smoothness().value_and_gradient(field)
             value = value + self.alpha * roughness

@@ -149,13 +149,16 @@ def _register(
     with clock.stage("solve"):
         solution = solve(operator, chosen, progress)
         displacement = pair.inside(resize_field(solution.field, operator.moving.shape[2:]))
+    log.info("inverting and measuring")
     with clock.stage("invert"):
         inverse = invert(displacement)
     with clock.stage("resample"):
         forward, backward = pair.transforms(displacement, inverse.field)
         warped = apply(pair.moving, forward, pair.fixed.grid, outside=float(pair.moving.data.min()))
     with clock.stage("measure"):
-        metrics = measure(pair, operator, solution, displacement, inverse.error, forward)
+        metrics = {"penalty": chosen.penalty} | measure(
+            pair, operator, solution, displacement, inverse.error, forward
+        )
     flags = judge(solution.status, metrics)
     return Registration(
         pair.fixed, pair.moving, warped, forward, backward, metrics, solution.status, solution.trace, chosen,
@@ -179,8 +182,10 @@ def choose_device(name: str) -> torch.device:
 def using_threads(threads: int | None) -> Iterator[None]:
     """Give torch and the compiled kernels the same number of CPU threads inside the block."""
     if threads is None:
-        named = os.environ.get("PIRATE_NUM_THREADS", "")
-        threads = int(named) if named.isdigit() and int(named) > 0 else torch.get_num_threads()
+        named = os.environ.get("PIRATE_NUM_THREADS", "").strip()
+        if named and not (named.isdigit() and int(named) > 0):
+            raise UsageError(f"PIRATE_NUM_THREADS is {named!r}; expected a positive number.")
+        threads = int(named) if named else torch.get_num_threads()
     if threads < 1:
         raise UsageError(f"threads is {threads}; expected at least 1.")
     before = torch.get_num_threads(), kernels.threads()
@@ -222,7 +227,36 @@ def build_operator(
         None if pair.moving_mask is None else _tensor(pair.on_working_grid(pair.moving_mask), device)
     )
     penalty = build_penalty(settings, _tensor(fixed, device), moving, weight)
-    return Pirate(penalty, moving, moving_mask, denoiser, settings.alpha, settings.tau, settings.sigma)
+    share = coverage(settings, moving, weight, moving_mask)
+    return Pirate(penalty, moving, moving_mask, denoiser, settings.alpha, settings.tau, settings.sigma, share)
+
+
+def coverage(
+    settings: Settings, moving: Tensor, fixed_mask: Tensor | None, moving_mask: Tensor | None
+) -> float:
+    """How much smaller the data term's step must be because masks leave less to count; 1 without masks.
+
+    The curvature of a mean over N voxels goes with 1 / N; that of the correlation, which is divided by the
+    image's variance too, with one over the sum of squares about the mean, SS. So the factor is the covered share
+    of the voxels, for the correlation the covered share of SS.
+
+    Args:
+        settings: which penalty.
+        moving: (1, 1, *shape).
+        fixed_mask: (1, 1, *shape), weights in [0, 1], or None.
+        moving_mask: likewise.
+    """
+    masks = [mask.double() for mask in (fixed_mask, moving_mask) if mask is not None]
+    if not masks:
+        return 1.0
+    weight = math.prod(masks[1:], start=masks[0])
+    total = float(weight.sum())
+    if settings.penalty != "global" or total == 0:
+        return total / weight.numel()
+    image = moving.double()
+    mean = float((weight * image).sum()) / total
+    squares = float((weight * (image - mean).square()).sum())
+    return squares / float((image - image.mean()).square().sum())
 
 
 def build_penalty(settings: Settings, fixed: Tensor, moving: Tensor, fixed_mask: Tensor | None) -> Similarity:

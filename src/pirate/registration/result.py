@@ -33,7 +33,7 @@ OUTPUTS = ("warped", "warp", "inverse", "composite", "figures")
 """What ``save`` can write besides ``metrics.json`` and ``run.json``; all by default."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Registration:
     """A finished registration of `moving` to `fixed`.
 
@@ -70,6 +70,10 @@ class Registration:
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     images: Mapping[str, Image] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        names = f"moving {printable(self.moving.name)} -> fixed {printable(self.fixed.name)}"
+        return f"Registration({names}, {self.status.name}, {len(self.trace)} iterations)"
 
     @property
     def field(self) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -220,7 +224,11 @@ def trace_table(trace: Sequence[Record]) -> str:
 
 def _described(image: Image) -> dict[str, Any]:
     """Name, checksum and grid of an input, for ``run.json``."""
-    grid = {"shape": list(image.grid.shape), "affine": image.grid.affine.tolist()}
+    grid = {
+        "shape": list(image.grid.shape),
+        "affine": image.grid.affine.tolist(),
+        "slice_axis": image.grid.slice_axis,
+    }
     return {"name": printable(image.name), "sha256": image.sha256, "grid": grid}
 
 
@@ -246,7 +254,7 @@ def prepare_folder(out: str | Path, force: bool) -> Path:
         if any(folder.iterdir()) and not force:
             raise OutputError(
                 f"{printable(folder)}: the folder is not empty; expected a new or empty one. "
-                "Choose another --out, or add --force to replace the results of an earlier run."
+                "Choose another, or add --force (Python: force=True) to replace the results of an earlier run."
             )
         probe = folder / ".pirate-writable"
         probe.touch()
