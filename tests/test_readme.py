@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Callable
@@ -28,6 +29,7 @@ def folder(tmp_path: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, image in (("fixed", fixed), ("moving", moving)):
         write_image(tmp_path / f"{name}.nii.gz", image.data, image.grid)
         write_image(tmp_path / f"{name}_labels.nii.gz", labels_of(image.data), image.grid)
+        write_image(tmp_path / f"{name}_mask.nii.gz", (image.data > 0.1).astype("uint8"), image.grid)
     (tmp_path / "moving_points.csv").write_text("x,y,z\n0,0,0\n1.5,2,-1\n")
     (tmp_path / "settings.toml").write_text("alpha = 0.25\n")
     monkeypatch.chdir(tmp_path)
@@ -47,6 +49,22 @@ def test_the_python_lines_work(folder: Path) -> None:
     (code,) = blocks("python")
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - the README's own lines
     assert (folder / "out3" / "run.json").exists()
+
+
+def test_every_link_leads_somewhere() -> None:
+    root = Path(__file__).parents[1]
+    for target in re.findall(r"\]\(([^)]+)\)|`((?:docs|[A-Z]+\.md)[\w./-]*)`", README):
+        name = target[0] or target[1]
+        if not name.startswith("http"):
+            assert (root / name).exists(), name
+
+
+def test_the_settings_table_tells_the_defaults() -> None:
+    from pirate.settings import Settings
+
+    rows = re.findall(r"^\| (`.+?`) \| (.+?) \|", README, re.MULTILINE)
+    named = {name for cell, _ in rows for name in re.findall(r"`(\w+)`", cell)}
+    assert {f.name for f in dataclasses.fields(Settings)} <= named
 
 
 def test_the_make_targets_exist() -> None:

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX2__) || defined(__AVX512F__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -36,6 +36,28 @@ PIRATE_INLINE vi load(const std::int32_t* p) {
   return v;
 }
 PIRATE_INLINE void store(float* p, vf v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// Writes past the cache, to an address that is a multiple of the vector's size; `arrived` before others read it.
+PIRATE_INLINE void stream(float* p, vf v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(p, (__m512)v);
+#elif defined(__AVX2__)
+  _mm256_stream_ps(p, (__m256)v);
+#elif defined(__SSE2__)
+  _mm_stream_ps(p, (__m128)v);
+#else
+  store(p, v);
+#endif
+}
+PIRATE_INLINE void arrived() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+// Whether rows of k floats, `floats` in all, are better streamed: whole cache lines, too many to find again.
+PIRATE_INLINE bool streamed(const float* p, int k, std::size_t floats) {
+  return k % 16 == 0 && reinterpret_cast<std::uintptr_t>(p) % 64 == 0 && floats >= (std::size_t(1) << 22);
+}
 
 PIRATE_INLINE vf set(float x) { return x - vf{}; }
 
