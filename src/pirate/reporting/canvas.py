@@ -160,11 +160,14 @@ def show(
 
 def letters(panel: Any, display: Display, view: View) -> None:
     """Write L, R, A, P, S, I at the edges of an image."""
+    from matplotlib.patheffects import withStroke
+
     width, height = display.size_mm(view)
     places = ((1.0, height / 2, "left", "center"), (width - 1.0, height / 2, "right", "center"),
               (width / 2, 0.5, "center", "bottom"), (width / 2, height - 0.5, "center", "top"))  # fmt: skip
     for letter, (x, y, horizontal, vertical) in zip(display.letters(view), places, strict=True):
-        panel.text(x, y, letter, ha=horizontal, va=vertical, color=FAINT, fontsize=9)
+        drawn = panel.text(x, y, letter, ha=horizontal, va=vertical, color=INK, fontsize=9, zorder=9)
+        drawn.set_path_effects([withStroke(linewidth=2, foreground=GROUND)])  # legible on bright tissue too
 
 
 def outline(
