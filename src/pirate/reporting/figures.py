@@ -186,7 +186,7 @@ def determinant_map(path: Path, grid: Grid, fixed: Array, field: Array) -> Path:
         _middle(panel, display.size_mm(view)[1], max(h for _, h in sizes))
         letters(panel, display, view)
         sheet.head(0, column, view.name)
-    sheet.bar(drawn, "determinant", [-2, -1, 0, 1, 2], ["1/4 or less", "1/2", "1", "2", "4 or more"])
+    sheet.bar(drawn, "determinant", [-2, -1, 0, 1, 2], ["≤1/4", "1/2", "1", "2", "≥4"])
     return sheet.save(path)
 
 
