@@ -226,6 +226,30 @@ def test_gaussian_of_one_axis(sigma):
     close(same_for_all_threads(lambda: kernels.gaussian(x, sigma)), smooth.gaussian(x.double(), sigma))
 
 
+@pytest.mark.parametrize("sigma", [0.4, 1.2, 3.0])
+def test_gaussian_skips_zeros_exactly(sigma):
+    """Zero rows, planes and ends of rows: the result is that of the twin, and 0 out of reach."""
+    x = torch.zeros(1, 3, 40, 45, 80)
+    x[:, 0, 17:22, 20:23, 37:43] = torch.randn(5, 3, 6, generator=generator(1))
+    x[:, 1, :2, -1, :3] = 1.0
+    x[:, 2, -1, 0, -2:] = -1.0
+    actual = same_for_all_threads(lambda: kernels.gaussian(x, sigma, out=torch.full_like(x, float("nan"))))
+    close(actual, smooth.gaussian(x.double(), sigma))
+    assert not actual[:, 0, :8].any()
+    assert not actual[:, 2, ..., :60].any()
+
+
+def test_large_results_written_past_the_cache():
+    """Rows of whole cache lines, 17 MB: the other way of writing gives the same."""
+    field = torch.randn(1, 3, 23, 192, 320, generator=generator(1))
+    update = 0.3 * torch.randn(1, 3, 23, 192, 320, generator=generator(2))
+    composed = kernels.compose_small(field, update)
+    close(composed, compose.compose_small(field.double(), update.double()))
+    smoothed = smooth.gaussian(composed.double(), 0.4)
+    close(kernels.gaussian(composed, 0.4), smoothed)
+    close(same_for_all_threads(lambda: kernels.compose_small_gaussian(field, update, 0.4)), smoothed)
+
+
 @pytest.mark.parametrize("sigma", [0.3, 0.4, 1.2, 5.0])
 def test_taps_are_those_of_the_operator(sigma):
     half = memory.half_taps(sigma, 3.0)
@@ -244,6 +268,21 @@ def test_compose_small(shape):
     field, update = displacement(shape, 26), 0.5 * torch.randn(2, len(shape), *shape, generator=generator(27))
     actual = same_for_all_threads(lambda: kernels.compose_small(field, update))
     close(actual, compose.compose_small(field.double(), update.double()))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (9, 60, 16)])
+@pytest.mark.parametrize("sigma", [0.4, 1.2, 2.5])
+def test_compose_small_gaussian(shape, sigma):
+    field, update = displacement(shape, 26), 0.5 * torch.randn(2, len(shape), *shape, generator=generator(27))
+    actual = same_for_all_threads(lambda: kernels.compose_small_gaussian(field, update, sigma))
+    close(actual, smooth.gaussian(compose.compose_small(field.double(), update.double()), sigma))
+
+
+@pytest.mark.parametrize("sigma", [(0, 0, 0), (0.7, 0, 0.4), (0, 1.0, 0)])
+def test_compose_small_gaussian_of_one_axis(sigma):
+    field, update = displacement((11, 30, 19), 26), displacement((11, 30, 19), 27, 0.3).clamp(-2, 2)
+    actual = same_for_all_threads(lambda: kernels.compose_small_gaussian(field, update, sigma))
+    close(actual, smooth.gaussian(compose.compose_small(field.double(), update.double()), sigma))
 
 
 def test_compose_small_is_first_order_exact():
@@ -371,6 +410,8 @@ def test_the_extension_refuses_what_python_let_through():
         kernels._extension.local_correlation_force([4, 4, 4], 0, 0, 0, 0, True, 1.0, True, 0)
     with pytest.raises(ValueError, match="taps"):
         kernels._extension.correlate([4, 4, 4], 1, 0, [[], []], 0)
+    with pytest.raises(ValueError, match="taps"):
+        kernels._extension.compose_small_correlate([4, 4, 4], 0, 0, [[], []], 0)
     with pytest.raises(ValueError, match="kernels called"):
         kernels._extension.select("mmx")
 

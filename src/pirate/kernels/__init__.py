@@ -237,13 +237,16 @@ def gaussian(
 ) -> Tensor:
     """Gaussian of `sigma` voxels (one, or one per axis; 0: none) on (B, C, *shape), border repeated."""
     x = dense("x", x)
-    d = x.ndim - 2
-    sigmas = [float(sigma)] * d if isinstance(sigma, int | float) else [float(s) for s in sigma]
-    taps = [half_taps(s, truncate) for s in sigmas]
+    taps = _taps(x, sigma, truncate)
     out = target(out, x.shape, x)
     for b in range(len(x)):
         _extension.correlate(sizes(x), x.shape[1], *at(b, x), taps, *at(b, out))
     return out
+
+
+def _taps(x: Tensor, sigma: float | Sequence[float], truncate: float) -> list[list[float]]:
+    sigmas = [sigma] * (x.ndim - 2) if isinstance(sigma, int | float) else sigma
+    return [half_taps(float(s), truncate) for s in sigmas]
 
 
 def compose(outer: Tensor, inner: Tensor, out: Tensor | None = None) -> Tensor:
@@ -274,6 +277,34 @@ def compose_small(field: Tensor, update: Tensor, out: Tensor | None = None) -> T
     out = target(out, field.shape, field, update)
     for b in range(len(field)):
         _extension.compose_small(sizes(field), *at(b, field, update, out))
+    return out
+
+
+def compose_small_gaussian(
+    field: Tensor,
+    update: Tensor,
+    sigma: float | Sequence[float],
+    truncate: float = 3.0,
+    out: Tensor | None = None,
+) -> Tensor:
+    """``gaussian(compose_small(field, update), sigma)`` in one pass over memory.
+
+    Args:
+        field: (B, d, *shape), voxels.
+        update: (B, d, *shape), voxels, applied first; see `compose_small`.
+        sigma: voxels, one or one per axis, 0 for none; see `gaussian`. Meant for less than 2.
+        truncate: where the Gaussian is cut, in sigmas.
+        out: (B, d, *shape), neither of the two.
+
+    Returns:
+        (B, d, *shape), voxels.
+    """
+    field = dense("field", field)
+    update = displacement(update, field)
+    taps = _taps(field, sigma, truncate)
+    out = target(out, field.shape, field, update)
+    for b in range(len(field)):
+        _extension.compose_small_correlate(sizes(field), *at(b, field, update), taps, *at(b, out))
     return out
 
 

@@ -16,14 +16,15 @@ class Channel {
     ranges_.resize(std::size_t(span_) * rows_);
   }
   void advance(int p) {
-    for (; next_ <= p; ++next_)
-      for (int q = 0; q < rows_; ++q) ranges_[slot(next_, q)] = occupied(row(0, next_, first_ + q), s_.k);
+    for (; next_ <= p; ++next_) {
+      const Plane plane = {next_, next_ % span_};
+      for (int q = 0; q < rows_; ++q) ranges_[plane.slot * rows_ + q] = occupied(row(0, plane, first_ + q), s_.k);
+    }
   }
-  const float* row(int, int p, int q) const { return x_ + (std::size_t(p) * s_.j + q) * s_.k; }
-  Range range(int, int p, int q) const { return ranges_[slot(p, q - first_)]; }
+  const float* row(int, Plane plane, int q) const { return x_ + (std::size_t(plane.p) * s_.j + q) * s_.k; }
+  Range range(int, Plane plane, int q) const { return ranges_[plane.slot * rows_ + q - first_]; }
 
  private:
-  std::size_t slot(int p, int q) const { return std::size_t(p % span_) * rows_ + q; }
   const Shape& s_;
   const float* x_;
   int span_, next_, first_, rows_;
@@ -38,8 +39,8 @@ void correlate(const Shape& s, int channels, const float* x, const float* taps_i
   const Taps i = taps(taps_i, n_i), j = taps(taps_j, n_j), k = taps(taps_k, n_k);
   const bool past_cache = streamed(out, s.k, channels * s.size());
   over_tiles(s, kRows, kTasks, channels, [&](Tile t, int c) {
-    Channel source(s, x + c * s.size(), i.radius, clip(t.i0 - i.radius, s.i), clip(t.j0 - j.radius, s.j),
-                   clip(t.j1 - 1 + j.radius, s.j) + 1);
+    Channel source(s, x + c * s.size(), i.radius, clip(t.i0 - i.radius, s.i), t.first(j, s.j),
+                   t.last(j, s.j));
     float* memory = static_cast<float*>(scratch(sizeof(float) * Sweep<Channel>::floats(s, j, k)));
     Sweep(s, i, j, k, source, past_cache)(t, 1, memory, out + c * s.size());
   });

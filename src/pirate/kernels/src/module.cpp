@@ -20,6 +20,7 @@ using pirate::Shape;
 using pirate::Table;
 using Address = std::uintptr_t;
 using Sizes = std::vector<int>;
+using Lists = std::vector<std::vector<float>>;
 
 #ifdef PIRATE_X86
 bool runs(const std::string& name) {
@@ -52,6 +53,13 @@ Shape shape(const Sizes& n) {
   for (int m : n) size *= m >= 1 ? m : 0;
   if (!sound || size < 1 || size >= 2147483648.0) throw std::invalid_argument("unsupported shape");
   return n.size() == 3 ? Shape{n[0], n[1], n[2], 3} : Shape{n[0], 1, n[1], 2};
+}
+
+// One list of taps for each of i, j, k; a 2-D grid has none for j.
+std::tuple<std::vector<float>, std::vector<float>, std::vector<float>> by_axis(const Sizes& n, const Lists& taps) {
+  if (taps.size() != n.size()) throw std::invalid_argument("one list of taps for each axis");
+  if (taps.size() == 2) return {taps[0], {}, taps[1]};
+  return {taps.at(0), taps.at(1), taps.at(2)};
 }
 
 }  // namespace
@@ -95,15 +103,17 @@ NB_MODULE(_kernels, m) {
     return kernels->local_correlation_force(shape(n), in(fixed), in(moving), in(field), radius, squared, epsilon,
                                             compositional, out(force));
   }, free);
-  m.def("correlate", [](const Sizes& n, int channels, Address x, const std::vector<std::vector<float>>& taps,
-                        Address to) {
-    const Shape s = shape(n);
-    if (taps.size() != n.size()) throw std::invalid_argument("one list of taps for each axis");
-    const std::vector<float> none, &i = taps[0], &j = s.d == 3 ? taps[1] : none, &k = taps[s.d - 1];
-    kernels->correlate(s, channels, in(x), i.data(), i.size(), j.data(), j.size(), k.data(), k.size(), out(to));
+  m.def("correlate", [](const Sizes& n, int channels, Address x, const Lists& taps, Address to) {
+    const auto [i, j, k] = by_axis(n, taps);
+    kernels->correlate(shape(n), channels, in(x), i.data(), i.size(), j.data(), j.size(), k.data(), k.size(), out(to));
   }, free);
   m.def("compose_small", [](const Sizes& n, Address field, Address update, Address to) {
     kernels->compose_small(shape(n), in(field), in(update), out(to));
+  }, free);
+  m.def("compose_small_correlate", [](const Sizes& n, Address field, Address update, const Lists& taps, Address to) {
+    const auto [i, j, k] = by_axis(n, taps);
+    kernels->compose_small_correlate(shape(n), in(field), in(update), i.data(), i.size(), j.data(), j.size(),
+                                     k.data(), k.size(), out(to));
   }, free);
   m.def("determinant", [](const Sizes& n, Address field, bool forward, Address to) {
     kernels->determinant(shape(n), in(field), forward, out(to));

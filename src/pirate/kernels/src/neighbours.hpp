@@ -11,6 +11,12 @@ struct Sides {
 };
 PIRATE_INLINE Sides along_k(const float* row, int k, int n) {
   if (__builtin_expect(k > 0 && k + V < n, 1)) return {load(row + k - 1), load(row + k + 1)};
+  if (k + V <= n) {  // first or last vector of the row
+    const vi up = lanes_int() - 1, down = lanes_int() + 1;
+    const vf here = load(row + k);
+    return {k > 0 ? load(row + k - 1) : permute(here, up < 0 ? vi{} : up),
+            k + V < n ? load(row + k + 1) : permute(here, down < V ? down : vi{} + (V - 1))};
+  }
   alignas(64) float low[V], high[V];
   for (int l = 0; l < V; ++l) {
     const int x = k + l < n ? k + l : n - 1;

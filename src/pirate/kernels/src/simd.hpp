@@ -85,6 +85,19 @@ PIRATE_INLINE vi lanes_int() {
   return v;
 }
 
+// v[at[0]], v[at[1]], ..
+PIRATE_INLINE vf permute(vf v, vi at) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_permutexvar_ps((__m512i)at, (__m512)v);
+#elif defined(__AVX2__)
+  return (vf)_mm256_permutevar8x32_ps((__m256)v, (__m256i)at);
+#else
+  vf out;
+  for (int l = 0; l < V; ++l) out[l] = v[at[l]];
+  return out;
+#endif
+}
+
 // The larger, the smaller; b where a is not a number.
 PIRATE_INLINE vf vmax(vf a, vf b) {
 #if defined(__AVX512F__)
@@ -199,6 +212,15 @@ PIRATE_INLINE Doubles wide(vf v) {
   half parts[2];
   __builtin_memcpy(parts, &v, sizeof v);
   return {__builtin_convertvector(parts[0], Doubles::half), __builtin_convertvector(parts[1], Doubles::half)};
+}
+
+// Keeps a value that is used more than once in a register: gcc would read it from memory each time.
+PIRATE_INLINE void hold(vf& v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__SSE2__)
+  asm("" : "+x"(v));
+#endif
 }
 
 // Puts indices into memory, to be read one by one: cheaper than taking a register apart.

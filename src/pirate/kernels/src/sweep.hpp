@@ -6,7 +6,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 #include <vector>
 
@@ -64,7 +63,7 @@ void combine(const float* const* rows, Taps taps, Range range, int n, float* out
   });
 }
 
-// Two results from rows[0..2R + 1], each row read once: out[b] = sum over m = -R..R of h_|m| rows[R + b + m].
+// The same of rows[0..2R] and of rows[1..2R + 1], each row read once. The results are whole vectors.
 // A cache line of each row at a time: rows of planes a multiple of 4 kB apart push one another out of the first cache.
 template <int Fixed>
 void combine_two(const float* const* rows, Taps taps, Range range, int n, float* const* out) {
@@ -76,30 +75,28 @@ void combine_two(const float* const* rows, Taps taps, Range range, int n, float*
     for (int m = 0; m <= Fixed; ++m) h[m] = set(taps.h[m]);
     at = row;
   }
-  auto tap = [&](int m) PIRATE_BODY { return Fixed >= 0 ? h[Fixed >= 0 ? std::abs(m) : 0] : set(taps.h[std::abs(m)]); };
   float *const first = out[0], *const second = out[1];
-  auto body = [&](auto lines, int k, auto part) PIRATE_BODY {
-    constexpr int L = decltype(lines)::value;
-    vf a[L], b[L];
-    for (int l = 0; l < L; ++l) {
-      a[l] = tap(radius) * part.load(at[0] + k + l * V);
-      b[l] = tap(radius) * part.load(at[2 * radius + 1] + k + l * V);
+  auto body = [&](int k, auto part) PIRATE_BODY {
+    auto tap = [&](int m) PIRATE_BODY { return Fixed >= 0 ? h[Fixed >= 0 ? m : 0] : set(taps.h[m]); };
+    vf low = part.load(at[radius] + k), high = part.load(at[radius + 1] + k);
+    vf a = tap(0) * low, b = tap(0) * high;
+    for (int m = 1; m <= radius; ++m) {
+      vf lower = part.load(at[radius - m] + k), higher = part.load(at[radius + 1 + m] + k);
+      hold(lower), hold(higher);
+      a += tap(m) * (lower + high);
+      b += tap(m) * (low + higher);
+      low = lower, high = higher;
     }
-    for (int m = 1; m <= 2 * radius; ++m)
-      for (int l = 0; l < L; ++l) {
-        const vf x = part.load(at[m] + k + l * V);
-        a[l] += tap(m - radius) * x;
-        b[l] += tap(m - radius - 1) * x;
-      }
-    for (int l = 0; l < L; ++l) {
-      store(first + k + l * V, a[l]);
-      store(second + k + l * V, b[l]);
-    }
+    store(first + k, a);
+    store(second + k, b);
   };
   const int hi = std::min(range.hi, n);
   int k = range.lo;
-  for (; k + 2 * V <= hi; k += 2 * V) body(std::integral_constant<int, 2>{}, k, Whole{});
-  vectors(k, hi, [&](int x, auto part) PIRATE_BODY { body(std::integral_constant<int, 1>{}, x, part); });
+  for (; k + 2 * V <= hi; k += 2 * V) {
+    body(k, Whole{});
+    body(k + V, Whole{});
+  }
+  vectors(k, hi, body);
 }
 
 // body(radius) with the radius as a constant of the compiler, -1 for a large one.
@@ -119,6 +116,9 @@ PIRATE_INLINE void by_radius(int radius, Body body) {
 // Output planes i0..i1-1, rows j0..j1-1.
 struct Tile {
   int i0, i1, j0, j1;
+  // Rows first..last-1 of the input are needed for output rows two by two.
+  int first(Taps j, int n) const { return clip(j0 - j.radius, n); }
+  int last(Taps j, int n) const { return clip(j0 + (j1 - j0 + 1) / 2 * 2 - 1 + j.radius, n) + 1; }
 };
 
 // Tiles of at most `rows` rows, and shorter ones along i if there were fewer than `tasks`: the same for any number
@@ -135,19 +135,22 @@ void over_tiles(const Shape& s, int rows, int tasks, int repeats, Body body) {
   });
 }
 
-// The rows of the input of one tile. `advance(p)` is told that planes up to p are needed, planes 2 R + 2 before it no
-// longer; row(c, p, q) is row q of plane p of channel c, range(c, p, q) its part that is not 0.
-//
-// Memory: `bytes` of scratch from `size()`.
+// A plane of the input, one of the 2 R + 2 that are needed at a time, and its place among them.
+struct Plane {
+  int p, slot;
+};
+
+// Source, the rows of the input of one tile: advance(p) is told that planes up to p are needed now, and only the
+// last 2 R + 2; row(c, plane, q) is row q of channel c, range(c, plane, q) its part that is not 0.
 template <class Source>
 class Sweep {
  public:
   Sweep(const Shape& s, Taps i, Taps j, Taps k, Source& source, bool past_cache)
-      : s_(s), i_(i), j_(j), k_(k), source_(source), past_cache_(past_cache), ring_(2 * j.radius + 1) {}
+      : s_(s), i_(i), j_(j), k_(k), source_(source), past_cache_(past_cache), ring_(2 * j.radius + 2) {}
 
   // Floats of memory that a sweep needs.
   static std::size_t floats(const Shape& s, Taps j, Taps k) {
-    return std::size_t(2 * (2 * j.radius + 1) + 1) * pitch(s) + 2 * (pitch(s) + 2 * pad(k));
+    return std::size_t(2 * (2 * j.radius + 2) + 1) * pitch(s) + 4 * (pitch(s) + 2 * pad(k));
   }
 
   // Channels 0..channels-1 of the tile; `out` begins a channel every s.size() floats.
@@ -155,12 +158,15 @@ class Sweep {
     const int n = pitch(s_);
     for (int b = 0; b < 2; ++b) {
       lines_[b] = memory + std::size_t(b) * ring_ * n;
-      padded_[b] = memory + std::size_t(2 * ring_ + 1) * n + b * (n + 2 * pad(k_)) + pad(k_);
+      for (int r = 0; r < 2; ++r)
+        padded_[b][r] = memory + std::size_t(2 * ring_ + 1) * n + (2 * b + r) * (n + 2 * pad(k_)) + pad(k_);
       held_[b].assign(ring_, nullptr);
     }
     zero_ = memory + std::size_t(2 * ring_) * n;
     clear(zero_, 0, n);
     ranges_.assign(ring_, {});
+    slots_.clear();  // a table: dividing for every row would take as long as the rows
+    for (int q = t.j0 - j_.radius; q <= t.j1 + j_.radius; ++q) slots_.push_back(clip(q, s_.j) % ring_);
     for (int p = t.i0; p < t.i1; p += 2) {
       source_.advance(clip(p + 1 + i_.radius, s_.i));
       for (int c = 0; c < channels; ++c) two_planes(t, c, p, out + c * s_.size());
@@ -173,26 +179,35 @@ class Sweep {
 
   void two_planes(Tile t, int c, int p, float* out) {
     int ready = clip(t.j0 - j_.radius, s_.j) - 1;  // rows up to this one have passed i
-    const int planes = std::min(2, t.i1 - p);
-    for (int q = t.j0; q < t.j1; ++q) {
-      while (ready < clip(q + j_.radius, s_.j)) along_i(c, p, ++ready);
+    const int planes = std::min(2, t.i1 - p), span = 2 * i_.radius + 2;
+    planes_.resize(span);
+    for (int m = 0; m < span; ++m) {
+      const int at = clip(p + m - i_.radius, s_.i);
+      planes_[m] = {at, at % span};
+    }
+    for (int q = t.j0; q < t.j1; q += 2) {
+      const int* window = slots_.data() + q - t.j0;  // slots of rows q - R..q + 1 + R
+      while (ready < clip(q + 1 + j_.radius, s_.j)) {
+        ++ready;
+        along_i(c, ready, slots_[ready - t.j0 + j_.radius]);
+      }
       Range range;
-      for (int m = -j_.radius; m <= j_.radius; ++m) range.join(ranges_[clip(q + m, s_.j) % ring_]);
-      for (int b = 0; b < planes; ++b) along_j(b, q, range);
-      for (int b = 0; b < planes; ++b) along_k(b, range, out + (std::size_t(p + b) * s_.j + q) * s_.k);
+      for (int m = 0; m < ring_; ++m) range.join(ranges_[window[m]]);
+      for (int b = 0; b < planes; ++b) along_j(b, window, range);
+      for (int b = 0; b < planes; ++b)
+        for (int r = 0; r < std::min(2, t.j1 - q); ++r)
+          along_k(padded_[b][r], range, out + (std::size_t(p + b) * s_.j + q + r) * s_.k);
     }
   }
 
-  // Row q of planes p and p + 1, into the rings.
-  void along_i(int c, int p, int q) {
+  // Row q of the two planes, into a slot of the rings.
+  void along_i(int c, int q, int slot) {
     Range range;
-    rows_.resize(2 * i_.radius + 2);
-    for (int m = 0; m < 2 * i_.radius + 2; ++m) {
-      const int at = clip(p + m - i_.radius, s_.i);
-      rows_[m] = source_.row(c, at, q);
-      range.join(source_.range(c, at, q));
+    rows_.resize(planes_.size());
+    for (std::size_t m = 0; m < planes_.size(); ++m) {
+      rows_[m] = source_.row(c, planes_[m], q);
+      range.join(source_.range(c, planes_[m], q));
     }
-    const int slot = q % ring_;
     ranges_[slot] = range;
     float* to[2];
     for (int b = 0; b < 2; ++b) {
@@ -207,26 +222,27 @@ class Sweep {
     }
   }
 
-  // Row q of plane b of the two, into the padded row.
-  void along_j(int b, int q, Range range) {
+  // Two rows of plane b of the two, from the rows in these slots, into the padded rows.
+  void along_j(int b, const int* window, Range range) {
     if (range.empty()) return;
-    rows_.resize(2 * j_.radius + 1);
-    for (int m = 0; m <= 2 * j_.radius; ++m) rows_[m] = held_[b][clip(q + m - j_.radius, s_.j) % ring_];
-    float* row = padded_[b];
+    rows_.resize(ring_);
+    for (int m = 0; m < ring_; ++m) rows_[m] = held_[b][window[m]];
     by_radius(j_.radius, [&](auto fixed) {
-      combine<fixed.value, false>(rows_.data(), j_, range, pitch(s_), row);
+      combine_two<fixed.value>(rows_.data(), j_, range, pitch(s_), padded_[b]);
     });
-    clear(row, 0, range.lo);
-    clear(row, range.hi, pitch(s_));
-    std::fill(row - k_.radius, row, row[0]);
-    std::fill(row + s_.k, row + s_.k + k_.radius, row[s_.k - 1]);
+    for (float* row : padded_[b]) {
+      clear(row, 0, range.lo);
+      clear(row, range.hi, pitch(s_));
+      std::fill(row - k_.radius, row, row[0]);
+      std::fill(row + s_.k, row + s_.k + k_.radius, row[s_.k - 1]);
+    }
   }
 
-  void along_k(int b, Range range, float* out) {
+  void along_k(const float* row, Range range, float* out) {
     if (range.empty()) return clear(out, 0, s_.k, past_cache_);
     const Range wide = {std::max(0, align(range.lo - k_.radius)), std::min(align(range.hi + k_.radius + V - 1), pitch(s_))};
     rows_.resize(2 * k_.radius + 1);
-    for (int m = 0; m <= 2 * k_.radius; ++m) rows_[m] = padded_[b] + m - k_.radius;
+    for (int m = 0; m <= 2 * k_.radius; ++m) rows_[m] = row + m - k_.radius;
     by_radius(k_.radius, [&](auto fixed) {
       if (past_cache_) combine<fixed.value, true>(rows_.data(), k_, wide, s_.k, out);
       else combine<fixed.value, false>(rows_.data(), k_, wide, s_.k, out);
@@ -240,9 +256,11 @@ class Sweep {
   Source& source_;
   const bool past_cache_;
   const int ring_;
-  float *lines_[2], *padded_[2], *zero_;
+  float *lines_[2], *padded_[2][2], *zero_;
   std::vector<const float*> held_[2], rows_;
   std::vector<Range> ranges_;
+  std::vector<Plane> planes_;
+  std::vector<int> slots_;
 };
 
 }  // namespace pirate::PIRATE_VARIANT
