@@ -97,7 +97,8 @@ def cases() -> list[Case]:
             fixed, moving, field, RADIUS, True, EPSILON, "compositional", force_out
         )
         kernels.gaussian(force_out, 1.2, 3.0, step_out)
-        kernels.compose_small_gaussian(field, update, 0.4, 3.0, force_out)
+        kernels.compose_small(field, update, force_out)
+        kernels.gaussian(force_out, 0.4, 3.0, step_out)
 
     def torch_step() -> None:
         _, force = twins.local_correlation_force(fixed, moving, field, RADIUS, True, EPSILON, "compositional")
@@ -178,12 +179,6 @@ def cases() -> list[Case]:
             no_autograd(lambda: compose.compose_small(field, update)),
         ),
         Case(
-            "compose_small_gaussian (sigma 0.4)",
-            9,
-            lambda: kernels.compose_small_gaussian(field, update, 0.4, 3.0, field_out),
-            no_autograd(lambda: smooth.gaussian(compose.compose_small(field, update), 0.4)),
-        ),
-        Case(
             "determinant (central)",
             4,
             lambda: kernels.determinant(field),
@@ -219,7 +214,7 @@ def cases() -> list[Case]:
             no_autograd(lambda: twins.smoothness_gradient(field)),
         ),
         Case(
-            "full local-correlation step (force, gaussian 1.2, compose_small_gaussian 0.4)",
+            "full local-correlation step (force, gaussian 1.2, compose_small, gaussian 0.4)",
             8 + 6 + 9,
             step,
             torch_step,

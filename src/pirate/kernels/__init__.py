@@ -280,34 +280,6 @@ def compose_small(field: Tensor, update: Tensor, out: Tensor | None = None) -> T
     return out
 
 
-def compose_small_gaussian(
-    field: Tensor,
-    update: Tensor,
-    sigma: float | Sequence[float],
-    truncate: float = 3.0,
-    out: Tensor | None = None,
-) -> Tensor:
-    """``gaussian(compose_small(field, update), sigma)`` in one pass over memory.
-
-    Args:
-        field: (B, d, *shape), voxels.
-        update: (B, d, *shape), voxels, applied first; see `compose_small`.
-        sigma: voxels, one or one per axis, 0 for none; see `gaussian`. Meant for less than 2.
-        truncate: where the Gaussian is cut, in sigmas.
-        out: (B, d, *shape), neither of the two.
-
-    Returns:
-        (B, d, *shape), voxels.
-    """
-    field = dense("field", field)
-    update = displacement(update, field)
-    taps = _taps(field, sigma, truncate)
-    out = target(out, field.shape, field, update)
-    for b in range(len(field)):
-        _extension.compose_small_correlate(sizes(field), *at(b, field, update), taps, *at(b, out))
-    return out
-
-
 def determinant(field: Tensor, scheme: Literal["central", "forward"] = "central") -> Tensor:
     """Jacobian determinant of ``x + field(x)``: (B, d, *shape), voxels -> (B, *shape), no unit."""
     field = displacement(field, field)

@@ -15,8 +15,6 @@ double local_correlation_force(const Shape&, const float*, const float*, const f
 void correlate(const Shape&, int, const float*, const float*, int, const float*, int, const float*, int,
                float*);
 void compose_small(const Shape&, const float*, const float*, float*);
-void compose_small_correlate(const Shape&, const float*, const float*, const float*, int, const float*, int,
-                             const float*, int, float*);
 void determinant(const Shape&, const float*, bool, float*);
 void folds(const Shape&, const float*, std::int64_t*, std::int64_t*, double*);
 void resize_field(const Shape&, const Shape&, const float*, float*);

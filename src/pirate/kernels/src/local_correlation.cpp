@@ -261,10 +261,12 @@ class Walk {
         const vf q = load(q_ + slot(i, j) + k);
         a *= q, b2 *= q, c *= q;
       }
-      a = (vf)((vi)a & keep), b2 = (vf)((vi)b2 & keep), c = (vf)((vi)c & keep);
+      // Lanes past `hi` saw memory that was never written: masked, not multiplied by 0, for it may not be a number.
+      const vf ab = only(a * mf + b2 * mw, keep);
+      a = only(a, keep), b2 = only(b2, keep), c = only(c, keep);
       store(coefficient_ + k, a);
       store(coefficient_ + pitch_ + k, b2);
-      store(coefficient_ + 2 * pitch_ + k, a * mf + b2 * mw);
+      store(coefficient_ + 2 * pitch_ + k, ab);
       total += c;
     }
     return total;

@@ -110,11 +110,6 @@ NB_MODULE(_kernels, m) {
   m.def("compose_small", [](const Sizes& n, Address field, Address update, Address to) {
     kernels->compose_small(shape(n), in(field), in(update), out(to));
   }, free);
-  m.def("compose_small_correlate", [](const Sizes& n, Address field, Address update, const Lists& taps, Address to) {
-    const auto [i, j, k] = by_axis(n, taps);
-    kernels->compose_small_correlate(shape(n), in(field), in(update), i.data(), i.size(), j.data(), j.size(),
-                                     k.data(), k.size(), out(to));
-  }, free);
   m.def("determinant", [](const Sizes& n, Address field, bool forward, Address to) {
     kernels->determinant(shape(n), in(field), forward, out(to));
   }, free);

@@ -7,7 +7,7 @@ namespace pirate::PIRATE_VARIANT {
 
 extern const Table table = {
     PIRATE_NAME(PIRATE_VARIANT), warp,          warp_with_gradient,   global_correlation, local_correlation,
-    local_correlation_force,     correlate,     compose_small,        compose_small_correlate, determinant, folds,
+    local_correlation_force,     correlate,     compose_small,        determinant, folds,
     resize_field,                resize_field_adjoint, smoothness_gradient, invert, change, triad,
 };
 

@@ -23,8 +23,6 @@ struct Table {
   void (*correlate)(const Shape&, int channels, const float* x, const float* taps_i, int n_i,
                     const float* taps_j, int n_j, const float* taps_k, int n_k, float* out);
   void (*compose_small)(const Shape&, const float* field, const float* update, float* out);
-  void (*compose_small_correlate)(const Shape&, const float* field, const float* update, const float* taps_i,
-                                  int n_i, const float* taps_j, int n_j, const float* taps_k, int n_k, float* out);
   void (*determinant)(const Shape&, const float* field, bool forward, float* out);
   void (*folds)(const Shape&, const float* field, std::int64_t* central, std::int64_t* forward, double* least);
   void (*resize_field)(const Shape& from, const Shape& to, const float* field, float* out);
