@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/kernels.py
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/kernels.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
