@@ -5,16 +5,13 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find src -name '*.py' -o -name '*.cpp' -o -name '*.hpp' | grep -v ' ')
 
-.PHONY: demo test slow lint bench clean
+.PHONY: demo test lint bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/pirate demo --out demo --force
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2
-
-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
