@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -143,7 +141,7 @@ def test_global_correlation_survives_a_large_mean():
     value, gradient = kernels.global_correlation(fixed, moving, field)
     expected, expected_gradient = twins.global_correlation(fixed.double(), moving.double(), field.double())
     close(value, expected, 1e-5)
-    close(gradient, expected_gradient, 1e-3)  # float32 images of mean 3000 hold 1e-4 of a grey value
+    close(gradient, expected_gradient)
 
 
 def test_global_correlation_of_a_constant_image_has_no_slope():
@@ -421,39 +419,6 @@ def test_the_extension_refuses_what_python_let_through():
         kernels._extension.correlate([4, 4, 4], 1, 0, [[], []], 0)
     with pytest.raises(ValueError, match="kernels called"):
         kernels._extension.select("mmx")
-
-
-def run_python(code: str, **environment: str) -> str:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
-    return subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=120
-    ).stdout.strip()
-
-
-def test_threads_come_from_the_environment(instruction_set):
-    if instruction_set != "baseline":
-        pytest.skip("once is enough")
-    code = "from pirate import kernels; print(kernels.threads(), kernels.variant())"
-    said = run_python(code, PIRATE_NUM_THREADS="3", OMP_NUM_THREADS="2", PIRATE_SIMD="baseline")
-    assert said == "3 baseline"
-    assert run_python(code, PIRATE_NUM_THREADS="", OMP_NUM_THREADS="2").startswith("2 ")
-
-
-def test_a_forked_child_computes_the_same(instruction_set):
-    if instruction_set != "baseline" or not hasattr(os, "fork"):
-        pytest.skip("once is enough")
-    code = """
-import os, torch
-from pirate import kernels
-kernels.set_threads(3)
-x = torch.rand(1, 3, 40, 12, 16)
-before = kernels.gaussian(x, 1.0)
-child = os.fork()
-if child == 0:
-    os._exit(0 if torch.equal(kernels.gaussian(x, 1.0), before) else 1)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    assert run_python(code) == "0"
 
 
 def test_a_missing_extension_is_one_warning(monkeypatch, caplog):
