@@ -127,3 +127,67 @@ def test_a_config_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('alpha = 0.25\nprior = "tv"\n')
     assert Settings().changed(read_config(path)).alpha == 0.25
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+@pytest.mark.parametrize("name", ["fast", "default", "best"])
+def test_the_compositional_presets_have_a_value_for_every_level(name: str, ndim: int) -> None:
+    s = preset(name, ndim)
+    assert s.scheme == "compositional" and s.levels[-1] == 1
+    levels = [s.level(i) for i in range(len(s.levels))]
+    assert [level.shrink for level in levels] == list(s.levels)
+    assert all(level.field_sigma > 0 for level in levels)
+
+
+def test_one_value_serves_all_levels_and_a_list_each_of_them() -> None:
+    s = preset("default", 3).changed({"levels": [2, 1], "iterations": [7, 3], "window": 5, "field_sigma": 1})
+    a, b = s.level(0), s.level(1)
+    assert (a.shrink, a.iterations, a.window, a.field_sigma) == (2, 7, 5, 1.0)
+    assert (b.shrink, b.iterations, b.window, b.field_sigma) == (1, 3, 5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"levels": [1, 2]}, "expected falling factors"),
+        ({"levels": [3, 1]}, "expected falling factors"),
+        ({"levels": 4}, "expected a list"),
+        ({"levels": []}, "expected a list"),
+        (
+            {"levels": [4, 2, 1], "iterations": [1, 2]},
+            "iterations has 2 values; expected one, or one for each",
+        ),
+        ({"window": [5, 5, 4]}, "window is 4; expected an odd number"),
+        ({"iterations": [5, 5, "x"]}, "expected a value of type int"),
+        ({"step": 0}, "step is 0"),
+        ({"step": 1.5}, "step is 1.5"),
+    ],
+)
+def test_a_bad_level_is_refused_with_a_sentence(changes: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        preset("default", 3).changed(changes)
+
+
+def test_levels_do_not_belong_to_the_additive_scheme() -> None:
+    with pytest.raises(UsageError, match="levels belong to the compositional scheme"):
+        preset("paper", 3).changed({"levels": [2, 1]})
+
+
+def test_the_knob_moves_the_smoothing_and_nothing_else() -> None:
+    s = preset("default", 3)
+    assert s.smoothed(0.5) is s
+    for more, less in ((0.9, 0.6), (0.4, 0.1), (1.0, 0.0)):
+        for i in range(len(s.levels)):
+            assert s.smoothed(more).level(i).field_sigma > s.smoothed(less).level(i).field_sigma
+    assert s.smoothed(0.8).changed({"field_sigma": s.field_sigma}) == s
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+def test_the_knob_has_ends(value: float) -> None:
+    with pytest.raises(UsageError, match="expected a number from 0 to 1"):
+        preset("default", 3).smoothed(value)
+
+
+def test_the_paper_preset_has_no_knob() -> None:
+    with pytest.raises(UsageError, match="set alpha instead"):
+        preset("paper", 3).smoothed(0.7)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pirate.errors import InputError
+from pirate.evaluation import overlap
 from pirate.evaluation.overlap import dice, mean_dice
 
 
@@ -45,8 +46,22 @@ def test_two_integer_types_meet():
     assert dice(a, b) == {1: pytest.approx(2 / 3), 2: pytest.approx(2 / 3)}
 
 
+def test_unsigned_ids_beyond_the_signed_ones_are_exact():
+    a = np.array([2**64 - 1, 2**64 - 1, 2**64 - 2, 2**64 - 2], dtype=np.uint64)
+    b = np.array([2**64 - 1, 2**64 - 2, 2**64 - 2, 2**64 - 2], dtype=np.uint64)
+    assert dice(a, b) == {2**64 - 2: pytest.approx(4 / 5), 2**64 - 1: pytest.approx(2 / 3)}
+
+
+def test_pieces_do_not_show(monkeypatch):
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 40, (9, 8, 7)) for _ in range(2))
+    whole = dice(a, b)
+    monkeypatch.setattr(overlap, "_PIECE", 50)
+    assert dice(a, b) == whole
+
+
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from([3, 70, 10**6]))
+@given(st.integers(0, 2**31), st.sampled_from([3, 70, 5000, 10**6]))
 def test_agrees_with_the_definition(seed, spread):
     rng = np.random.default_rng(seed)
     values = rng.integers(-spread, spread, 4)

@@ -412,9 +412,9 @@ def test_the_extension_refuses_what_python_let_through():
     with pytest.raises(ValueError, match="shape"):
         kernels._extension.folds([4, 0, 4], 0)
     with pytest.raises(ValueError, match="radius"):
-        kernels._extension.local_correlation([4, 4, 4], 0, 0, 0, 65, True, 1.0, 0)
+        kernels._extension.local_correlation([4, 4, 4], 0, 0, 0, 65, True, 1.0, 0.0, 0)
     with pytest.raises(ValueError, match="radius"):
-        kernels._extension.local_correlation_force([4, 4, 4], 0, 0, 0, 0, True, 1.0, True, 0)
+        kernels._extension.local_correlation_force([4, 4, 4], 0, 0, 0, 0, True, 1.0, 0.0, True, 0, 0)
     with pytest.raises(ValueError, match="taps"):
         kernels._extension.correlate([4, 4, 4], 1, 0, [[], []], 0)
     with pytest.raises(ValueError, match="kernels called"):

@@ -15,7 +15,8 @@ from pirate.image import Image
 from pirate.ops.compose import invert
 from pirate.ops.warp import warp
 from pirate.registration import apply as apply_module
-from pirate.registration.apply import apply, apply_points
+from pirate.registration.apply import apply, apply_labels, apply_points
+from pirate.registration.readers import elected
 from pirate.transform import Affine, Displacement, Transform
 
 SHAPES = [(9, 10), (7, 8, 9)]
@@ -176,6 +177,69 @@ def test_a_vote_is_the_largest_sum_of_weights(shape):
             continue
         votes = counted(labels, position)
         assert votes[int(result[index])] >= max(votes.values()) - 1e-4
+
+
+def brute_vote(labels, position):
+    """All corners of the cell around a position (d,), every label counted; the smallest of the largest."""
+    last = np.array(labels.shape) - 1
+    at = np.clip(position, 0, last)
+    low = at.astype(int)
+    candidates, weights = [], []
+    for corner in itertools.product((0, 1), repeat=len(position)):
+        share = at - low
+        candidates.append(torch.tensor([int(labels[tuple(np.minimum(low + corner, last))])]))
+        weights.append(torch.tensor([np.prod(np.where(corner, share, 1 - share))], dtype=torch.float64))
+    return int(elected(candidates, weights))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.int64])
+@pytest.mark.parametrize("shape", [(21, 22), (9, 10, 11), (3, 12, 1)])
+def test_labels_on_random_fields_are_what_plain_counting_gives(shape, dtype):
+    """Noise for labels and a wild field: ties, borders, positions outside, cells of up to 2^d labels."""
+    rng = np.random.default_rng(3)
+    grid = Grid(shape, np.eye(4))
+    labels = rng.integers(0, 4, size=shape).astype(dtype) * np.array(30, dtype)
+    field = rng.choice([0.0, 0.25, 0.5, -0.5, 1.0], size=(len(shape), *shape)) + rng.normal(
+        size=(len(shape), *shape)
+    ) * rng.choice([0.0, 1.5], size=shape)
+    displacement = Displacement(grid, field.astype(np.float32))
+    nearest, vote = apply_labels(Image(labels, grid), Transform((displacement,)), grid)
+    known = 0
+    for index in np.ndindex(*shape):
+        move = displacement.field[(slice(None), *index)]
+        position = (np.array(index, np.float32) + move).astype(np.float32)
+        inside = ((position >= -0.5) & (position < np.array(shape) - 0.5)).all()
+        known += inside
+        rounded = np.clip(np.floor(position + np.float32(0.5)).astype(int), 0, np.array(shape) - 1)
+        assert nearest.data[index] == (labels[tuple(rounded)] if inside else 0)
+        assert vote.data[index] == (brute_vote(labels, position.astype(np.float64)) if inside else 0)
+    assert 0.2 < known / labels.size < 1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_labels_in_one_go_are_those_of_two(shape):
+    grid = turned_grid(shape)
+    labels = Image(np.random.default_rng(0).integers(0, 3, size=shape).astype(np.uint16), grid, name="map")
+    transform = Transform((smooth_field(grid), about_centre(grid)))
+    both = apply_labels(labels, transform, grid)
+    for found, interpolation in zip(both, ("nearest", "vote"), strict=True):
+        alone = apply(labels, transform, grid, interpolation)
+        np.testing.assert_array_equal(found.data, alone.data)
+        assert (found.data.dtype, found.name) == (alone.data.dtype, "map")
+
+
+def test_the_identity_on_one_grid_is_a_copy():
+    image = Image(np.random.default_rng(0).random((5, 6, 7), dtype=np.float32), turned_grid((5, 6, 7)))
+    result = apply(image, Transform(), image.grid)
+    np.testing.assert_array_equal(result.data, image.data)
+    assert not np.shares_memory(result.data, image.data)
+
+
+def test_labels_of_the_other_byte_order_are_read():
+    grid = turned_grid((4, 5, 6))
+    labels = np.random.default_rng(0).integers(0, 70000, size=grid.shape).astype(">u4")
+    result = apply(Image(labels, grid), shift(grid, 0, 0, 1), grid, "nearest").data
+    np.testing.assert_array_equal(result[..., :-1], labels[..., 1:])
 
 
 @pytest.mark.parametrize("pair", [(7, 3), (3, 7), (0, 5), (-2, 1)])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,12 @@ from pirate.image import Image
 from pirate.io.nifti import write_image
 from pirate.io.transforms import read_transform
 from pirate.registration import inputs
-from pirate.registration.register import choose_device, register, using_threads
+from pirate.registration.process import choose_device, using_threads
+from pirate.registration.register import register as any_register
 from pirate.solvers.solution import Status
 from pirate.transform import Affine
 
+register = functools.partial(any_register, preset="paper")
 Pair = Callable[[tuple[int, ...]], tuple[Image, Image]]
 QUICK = {"iterations": 60}
 SHAPES = [(40, 44), (28, 30, 26)]

@@ -8,10 +8,11 @@ from pirate.data.phantom import brain_pair
 from pirate.errors import OutputError
 from pirate.grid import Grid
 from pirate.image import Image
-from pirate.reporting import figures
-from pirate.reporting.canvas import INK, LOUD, ORANGE, Sheet
+from pirate.reporting import figures, pen
+from pirate.reporting.canvas import BLUE, FAINT, GROUND, INK, LOUD, ORANGE, Sheet
 from pirate.reporting.convergence import convergence
-from pirate.reporting.intensity import foreground, scaled, tissue_levels
+from pirate.reporting.figures import Scene
+from pirate.reporting.intensity import Shown
 from pirate.solvers.solution import Record
 
 Picture = pytest.importorskip("PIL.Image")
@@ -24,6 +25,11 @@ def pixels(path):
 def has_colour(path, colour, at_least=5):
     target = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return (np.abs(pixels(path) - target).max(-1) < 30).sum() >= at_least
+
+
+def scene(pair, moving=None, warped=None):
+    moving, warped = (pair.moving.data if x is None else x for x in (moving, warped))
+    return Scene.of(pair.fixed.grid, pair.fixed.data, moving, warped)
 
 
 def trace(levels=(5, 4)):
@@ -56,32 +62,25 @@ def test_labels_and_convergence_are_drawn_only_when_there_is_something_to_draw(p
 
 
 def test_the_same_arrays_give_the_same_bytes(pair, tmp_path):
-    a, b = (
-        figures.slices(tmp_path / n, pair.fixed.grid, pair.fixed.data, pair.moving.data, pair.moving.data)
-        for n in ("a.png", "b.png")
-    )
+    a, b = (figures.slices(tmp_path / n, scene(pair)) for n in ("a.png", "b.png"))
     assert a.read_bytes() == b.read_bytes()
 
 
 def test_folded_voxels_are_loud_and_others_are_not(pair, tmp_path):
-    calm = figures.determinant_map(tmp_path / "calm.png", pair.fixed.grid, pair.fixed.data, pair.field)
+    calm = figures.determinant_map(tmp_path / "calm.png", scene(pair), pair.field)
     assert not has_colour(calm, LOUD)
     folded = pair.field + 3 * np.random.default_rng(0).standard_normal(pair.field.shape).astype(np.float32)
-    wild = figures.determinant_map(tmp_path / "wild.png", pair.fixed.grid, pair.fixed.data, folded)
+    wild = figures.determinant_map(tmp_path / "wild.png", scene(pair), folded)
     assert has_colour(wild, LOUD, at_least=200)
 
 
 def test_contours_of_the_fixed_image_are_drawn(pair, tmp_path):
-    path = figures.slices(
-        tmp_path / "s.png", pair.fixed.grid, pair.fixed.data, pair.fixed.data, pair.fixed.data
-    )
+    path = figures.slices(tmp_path / "s.png", scene(pair, pair.fixed.data, pair.fixed.data))
     assert has_colour(path, ORANGE, at_least=100)
 
 
 def test_equal_images_leave_no_difference(pair, tmp_path):
-    path = figures.difference(
-        tmp_path / "d.png", pair.fixed.grid, pair.fixed.data, pair.moving.data, pair.fixed.data
-    )
+    path = figures.difference(tmp_path / "d.png", scene(pair, warped=pair.fixed.data))
     picture = pixels(path).sum(-1)
     bright = picture[:, : int(0.88 * picture.shape[1])] > 60  # without the colour bar
     axis = 0 if pair.fixed.grid.ndim == 3 else 1
@@ -109,25 +108,44 @@ def test_a_folder_that_is_missing_is_reported(tmp_path):
         convergence(tmp_path / "missing" / "c.png", trace())
 
 
-def test_a_large_picture_is_reduced_and_keeps_its_inks(tmp_path):
+def test_a_picture_of_many_colours_is_reduced_and_keeps_its_inks(tmp_path):
     sheet = Sheet("Title", "note", [1], [1])
-    sheet.panels[0][0].imshow(np.random.default_rng(0).random((500, 500)), cmap="gray")
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3)).astype(np.uint8)
+    pen.paste(sheet.picture, noise, (0, 120))
+    for row, colour in enumerate((ORANGE, BLUE, LOUD)):
+        pen.rule(sheet.picture, (400, 200 + 10 * row), (600, 200 + 10 * row), colour)
     path = sheet.save(tmp_path / "noise.png")
     assert Picture.open(path).mode == "P"
-    assert has_colour(path, INK, at_least=50)
+    assert all(has_colour(path, colour, at_least=50) for colour in (INK, FAINT, ORANGE, BLUE, LOUD))
+
+
+def test_without_matplotlib_s_font_there_is_text_all_the_same(monkeypatch):
+    monkeypatch.setattr(pen, "find_spec", lambda name: None)
+    pen._font.cache_clear()
+    picture = Picture.new("RGB", (60, 30), GROUND)
+    pen.text(picture, (5, 20), "Aa", INK, 12, "ls")
+    pen._font.cache_clear()
+    assert np.asarray(picture).max() > 200
 
 
 def test_intensities_are_scaled_and_classed():
     image = np.zeros((30, 30, 30), dtype=np.float32)
     image[5:15], image[15:20], image[20:25] = 20, 60, 100
-    assert foreground(image).mean() == pytest.approx(20 / 30)
-    assert scaled(image).max() == pytest.approx(1.0)
-    low, high = tissue_levels(image)
+    shown = Shown.of(image)
+    assert shown.foreground().mean() == pytest.approx(20 / 30)
+    assert shown.scaled(image).max() == pytest.approx(1.0)
+    low, high = shown.tissue_levels()
     assert 20 < low < 60 < high < 100
 
 
-def test_matplotlib_is_not_imported_before_it_is_used():
+def test_nothing_for_drawing_is_imported_before_it_is_used_and_no_matplotlib_even_then(tmp_path):
     code = (
-        "import sys, pirate.reporting.figures; sys.exit('matplotlib' in sys.modules or 'PIL' in sys.modules)"
+        "import sys, pathlib, pirate.reporting.figures\n"
+        "from pirate.reporting.convergence import convergence\n"
+        "from pirate.solvers.solution import Record\n"
+        "assert not {'PIL', 'contourpy', 'scipy.ndimage'} & set(sys.modules)\n"
+        "convergence(pathlib.Path(sys.argv[1]) / 'c.png', [Record(0, 0.1, 0.5, 0.1, 0.1)])\n"
+        "assert 'PIL' in sys.modules and 'matplotlib' not in sys.modules\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr

@@ -51,7 +51,13 @@ def register(
     fixed: Annotated[Path, typer.Argument(help="Image that stays: .nii, .nii.gz or .mgz, 2-D or 3-D.")],
     moving: Annotated[Path, typer.Argument(help="Image that is warped onto it.")],
     out: Out,
-    preset: Annotated[str, typer.Option(help="paper: eq. (6) of the paper to the letter.")] = "paper",
+    preset: Annotated[
+        str, typer.Option(help="fast, default or best; paper: eq. (6) of the paper to the letter.")
+    ] = "default",
+    smoothness: Annotated[
+        float,
+        typer.Option(help="0 to 1: more is a more regular field, less follows the images more closely."),
+    ] = 0.5,
     prior: Annotated[
         str | None,
         typer.Option(
@@ -59,8 +65,12 @@ def register(
         ),
     ] = None,
     affine: Annotated[
-        str, typer.Option(help="none, or an ITK affine file that maps fixed to moving points (LPS mm).")
-    ] = "none",
+        str | None,
+        typer.Option(
+            help="Start: rigid, similarity or affine (found), none, or an ITK affine file that maps fixed to "
+            "moving points (LPS mm). Default: affine; with the paper preset none."
+        ),
+    ] = None,
     fixed_mask: Annotated[
         Path | None, typer.Option(help="Where the fixed image counts, on its grid.")
     ] = None,
@@ -84,8 +94,15 @@ def register(
     prefer: Annotated[
         str | None, typer.Option(help="sform or qform: which to believe where a file's two disagree.")
     ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Seconds for the steps; then the field so far is finished and written."),
+    ] = None,
     require_convergence: Annotated[
         bool, typer.Option("--require-convergence", help="Exit 5 unless the tolerance was met.")
+    ] = False,
+    require_diffeomorphic: Annotated[
+        bool, typer.Option("--require-diffeomorphic", help="Exit 1 if any voxel folds, by any measure.")
     ] = False,
     memory_limit: Annotated[float | None, typer.Option(help="GB; a job that needs more is refused.")] = None,
     device: Device = "auto",
@@ -103,6 +120,7 @@ def register(
             moving,
             out,
             preset,
+            smoothness,
             prior,
             affine,
             fixed_mask,
@@ -113,7 +131,9 @@ def register(
             tuple(change or ()),
             write,
             prefer,
+            budget,
             require_convergence,
+            require_diffeomorphic,
             memory_limit,
             device,
             threads,
@@ -181,6 +201,32 @@ def convert(
     from pirate.cli import converting
 
     converting.run(source, out, to, source_format, fixed, moving, force)
+
+
+@app.command()
+def repair(
+    warp: Annotated[
+        Path, typer.Argument(help="Warp of any tool: ITK displacement field (.nii.gz) or composite (.h5).")
+    ],
+    out: OutFile,
+    fixed: Annotated[Path | None, typer.Option(help="The fixed image, to compare before and after.")] = None,
+    moving: Annotated[Path | None, typer.Option(help="The moving image, likewise.")] = None,
+    affine: Annotated[
+        Path | None, typer.Option(help="ITK affine applied after the warp, for the comparison.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="JSON file for all numbers.")] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="At most so many; the later ones change more than the first.")
+    ] = 60,
+    threads: Threads = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Unfold a warp by the smallest change that leaves no fold by central or forward differences, and NDV 0."""
+    from pirate.cli import repairing
+
+    repairing.run(repairing.Request(warp, out, fixed, moving, affine, report, rounds, threads, force, quiet))
 
 
 @app.command()

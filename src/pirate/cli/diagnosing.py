@@ -5,18 +5,17 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import time
 
 import torch
 import typer
 
 import pirate
 from pirate import kernels
-from pirate.energies.similarity import GlobalCorrelation
-from pirate.ops.resample import half_shape
+from pirate.registration.estimate import estimate
 from pirate.registration.inputs import available_memory, memory_estimate
-from pirate.registration.operator import Pirate
-from pirate.registration.register import using_threads
+from pirate.registration.process import using_threads
+from pirate.registration.pyramid import stages
+from pirate.registration.working import Images
 from pirate.settings import preset
 
 PROBE = (96, 96, 96)
@@ -41,35 +40,23 @@ def _report() -> None:
         f"GPU: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none that torch can use'}"
     )
     memory = available_memory()
-    needed = memory_estimate(BRAIN, BRAIN, preset("paper", 3), labels=False)
+    settings = preset("default", 3)
+    needed = memory_estimate(BRAIN, BRAIN, settings, labels=False)
     have = "unknown" if memory is None else f"{memory / 1e9:.1f} GB"
     typer.echo(
         f"memory: {have} available, a pair of {'x'.join(map(str, BRAIN))} needs about {needed / 1e9:.1f} GB"
     )
-    seconds = seconds_per_iteration() * 500 * _voxels(BRAIN) / _voxels(PROBE)
-    typer.echo(
-        f"speed: the paper preset's 500 iterations on such a pair would take about {seconds:.0f} s here"
-    )
+    seconds = estimate(stages(_probe(), settings), settings, needed).seconds * _voxels(BRAIN) / _voxels(PROBE)
+    typer.echo(f"speed: the steps of the default preset on such a pair would take about {seconds:.1f} s here")
 
 
-def seconds_per_iteration() -> float:
-    """Median time of one iteration of eq. (6) on a pair of the probe's shape, half of it background as in a brain."""
-    torch.manual_seed(0)
+def _probe() -> Images:
+    """A pair of the probe's shape, half of it background as in a brain."""
+    generator = torch.Generator().manual_seed(0)
     axes = torch.meshgrid(*[torch.linspace(-1, 1, n) for n in PROBE], indexing="ij")
     inside = sum(axis.square() for axis in axes) < 0.97  # a ball: half of the cube
-    fixed, moving = torch.rand(2, 1, 1, *PROBE) * inside
-    settings = preset("paper", 3)
-    operator = Pirate(
-        GlobalCorrelation(fixed), moving, None, None, settings.alpha, settings.tau, settings.sigma
-    )
-    field = torch.zeros(1, 3, *half_shape(PROBE))
-    times = []
-    with torch.no_grad():
-        for _ in range(7):
-            start = time.perf_counter()
-            field, _energy = operator(field, settings.gamma)
-            times.append(time.perf_counter() - start)
-    return sorted(times)[len(times) // 2]
+    fixed, moving = torch.rand(2, 1, 1, *PROBE, generator=generator) * inside
+    return Images(fixed, moving, None, None, (1.0, 1.0, 1.0))
 
 
 def _voxels(shape: tuple[int, ...]) -> int:

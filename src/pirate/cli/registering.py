@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -32,8 +33,9 @@ class Request:
     moving: Path
     out: Path
     preset: str
+    smoothness: float
     prior: str | None
-    affine: str
+    affine: str | None
     fixed_mask: Path | None
     moving_mask: Path | None
     fixed_labels: Path | None
@@ -42,7 +44,9 @@ class Request:
     changes: tuple[str, ...]
     write: str
     prefer: str | None
+    budget: float | None
     require_convergence: bool
+    require_diffeomorphic: bool
     memory_limit: float | None
     device: str
     threads: int | None
@@ -78,12 +82,11 @@ def run(request: Request) -> None:
     """Check the output folder, register, write everything, say what came out."""
     started = time.perf_counter()
     configure_log(request.quiet)
-    if request.require_convergence and not request.settings.get("tolerance"):
-        raise UsageError("--require-convergence needs a tolerance; add for example --set tolerance=0.001.")
     outputs, settings, form = request.outputs, request.settings, request.form
     with prepared(request.out, request.force), Bar(request.quiet) as bar:
         result = register(
-            request.fixed, request.moving, preset=request.preset, prior=request.prior, affine=request.affine,
+            request.fixed, request.moving, preset=request.preset, smoothness=request.smoothness, prior=request.prior,
+            affine=request.affine, budget=request.budget,
             fixed_mask=request.fixed_mask, moving_mask=request.moving_mask,
             fixed_labels=request.fixed_labels, moving_labels=request.moving_labels,
             device=request.device, threads=request.threads, settings=settings, progress=bar, prefer=form,
@@ -92,12 +95,30 @@ def run(request: Request) -> None:
     log.info("writing")
     result.save(request.out, force=True, write=outputs, figures=draw, command=sys.argv)
     report(result, request.out, time.perf_counter() - started)
-    if request.require_convergence and result.status is not Status.CONVERGED:
+    if request.require_convergence and result.status not in (Status.CONVERGED, Status.SETTLED):
         raise NotConverged(f"not converged: {result.status.value}. The results were written all the same.")
+    if request.require_diffeomorphic and not diffeomorphic(result.metrics):
+        raise QualityError(
+            f"the field folds: {folds(result.metrics)}. The results were written all the same."
+        )
     if result.flags:
         raise QualityError(
             f"look before you trust this: {' '.join(result.flags)} The results were written all the same."
         )
+
+
+def diffeomorphic(metrics: Mapping[str, Any]) -> bool:
+    """No voxel folds, by central differences, forward differences and simplices."""
+    names = ("folds_percent", "folds_forward_percent", "nondiffeomorphic_cells")
+    return all(metrics[name] == 0 for name in names)
+
+
+def folds(metrics: Mapping[str, Any]) -> str:
+    """The three measures of folding in words."""
+    return (
+        f"folded voxels {metrics['folds_percent']:.4f} % (central), "
+        f"{metrics['folds_forward_percent']:.4f} % (forward), NDV {metrics['ndv_percent']:.4f} %"
+    )
 
 
 def report(result: Registration, out: Path, seconds: float) -> None:
@@ -111,19 +132,18 @@ def report(result: Registration, out: Path, seconds: float) -> None:
         names = {"global": "1 - correlation", "local": "1 - local correlation", "squared": "squared error"}
         name = names.get(m["penalty"], "- mutual information")
         typer.echo(f"{name} {m['penalty_before']:.4f} -> {m['penalty_after']:.4f}")
-    typer.echo(
-        f"folded voxels {m['folds_percent']:.4f} % (central), {m['folds_forward_percent']:.4f} % (forward), "
-        f"NDV {m['ndv_percent']:.4f} %"
-    )
+    mended = f"; {m['repaired_voxels']} voxels were mended" if m["repaired_voxels"] else ""
+    typer.echo(folds(m) + mended)
     typer.echo(
         f"inverse error {m['inverse_error_median_voxels']:.3f} voxel median, "
         f"{m['inverse_error_p999_voxels']:.3f} at 99.9 %, {m['inverse_error_max_voxels']:.2f} at most"
     )
-    rest = f"{len(result.trace)} iterations, residual/step {result.trace[-1].residual_per_step:.1e}"
-    if result.settings.tolerance == 0 and result.status is Status.EXHAUSTED:
-        typer.echo(f"{rest} (no tolerance was set)")
-    else:
-        typer.echo(f"{rest}; {result.status.name.lower()}: {result.status.value}")
+    rest = f"{len(result.trace)} iterations"
+    if result.settings.scheme == "additive":
+        rest += f", residual/step {result.trace[-1].residual_per_step:.1e}"
+    untold = result.status is Status.EXHAUSTED and result.settings.tolerance == 0
+    why = "no tolerance was set" if untold else f"{result.status.name.lower()}: {result.status.value}"
+    typer.echo(f"{rest}; {why}")
     typer.echo(
         f"time {seconds:.1f} s (iteration {result.timings['solve']:.1f} s), "
         f"memory {result.peak_memory / 1e6:.0f} MB"

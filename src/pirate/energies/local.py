@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pirate import kernels
-from pirate.energies.similarity import Similarity, check_shape, total
+from pirate.energies.composition import Remembered
+from pirate.energies.similarity import Similarity
+from pirate.energies.statistics import contrast, sound, total
 from pirate.errors import reject
 from pirate.ops.resample import resize_field, resize_field_adjoint
-from pirate.ops.warp import warp_with_gradient
 
 ROUNDING = 1e-13
 """A window whose variance is below this part of its mean square is flat: the rest is float64 rounding."""
+
+DOUBT = 0.01
+"""So near to 1, or not a number, the value may be that of an image constant in its mask: then it is examined."""
 
 
 def box_sum(x: Tensor, window: int) -> Tensor:
@@ -61,11 +66,11 @@ class LocalCorrelation(Similarity):
 
         cross = B(a f w) - B(a f) B(a w) / n,   vf = B(a f f) - B(a f)^2 / n,   vw likewise
         c     = cross^2 / (vf vw + epsilon)     or, plain,   cross / sqrt(vf vw + epsilon)
-        g     = 1 - sum s c,                    shares s = a / sum a
+        g     = 1 - sum s c + intensity sum s m (w - f)^2,      shares s = a / sum a, m = 1 where f is not 0
 
     and, with p = s dc/dcross and q = s dc/dvw,
 
-        dg/dw = -a (f B p + 2 w B q - B(p B(a f) / n + 2 q B(a w) / n))
+        dg/dw = -a (f B p + 2 w B q - B(p B(a f) / n + 2 q B(a w) / n)) + 2 intensity s m (w - f)
 
     A window in which either image is flat has c = 0. `epsilon` has the unit of vf vw, so that for
     intensities far below 1 it damps every window.
@@ -77,6 +82,8 @@ class LocalCorrelation(Similarity):
     """True as in the released code, False as printed in eq. (13)."""
     epsilon: float = 1e-5
     """Added to the product of the variances, fourth power of the intensity unit."""
+    intensity: float = 0.0
+    """Weight of the squared difference: windows say where edges are, intensities on which side of them one is."""
 
     def __post_init__(self) -> None:
         """Refuse a window without a centre and an epsilon that would let 0/0 through."""
@@ -89,6 +96,8 @@ class LocalCorrelation(Similarity):
             )
         if not self.epsilon > 0:
             raise reject("epsilon", f"it is {self.epsilon}", "a positive number", "Use for example 1e-5.")
+        if not 0 <= self.intensity < float("inf"):
+            raise reject("intensity", f"it is {self.intensity}", "a number from 0", "Use for example 30.")
 
     def value_and_gradient(self, warped: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return g, (B,), float64, no unit, and dg/dwarped, (B, 1, *shape), per intensity unit."""
@@ -106,34 +115,69 @@ class LocalCorrelation(Similarity):
         gradient -= f * box_sum(p, self.window) + w * box_sum(q, self.window)
         if a is not None:
             gradient *= a
-        return 1 - total((share * c).expand_as(f)), gradient.to(warped.dtype)
+        difference = (w - f).masked_fill_(f == 0, 0)
+        gradient += 2 * self.intensity * share * difference
+        value = 1 - total((share * (c - self.intensity * difference.square())).expand_as(f))
+        return value, gradient.to(warped.dtype)
 
     def on_field(
         self, moving: Tensor, field: Tensor, moving_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """As in the base class, in compiled passes where that is possible."""
-        if not kernels.usable(self.fixed, moving, field):
-            return super().on_field(moving, field, moving_mask)
-        check_shape(moving, self.fixed, "moving")
-        low, high = moving.aminmax()
-        if not bool(high > low):  # constant or not a number: the torch path says which
-            return super().on_field(moving, field, moving_mask)
-        shape, own, radius = self.fixed.shape[2:], field.shape[2:], self.window // 2
+        shape, own = self.fixed.shape[2:], field.shape[2:]
         full = field if own == shape else resize_field(field, shape)
-        weight = self.weight_on_field(field, moving_mask)
-        if weight is None:
-            value, force = kernels.local_correlation_force(
-                self.fixed, moving, full, radius, self.squared, self.epsilon, "additive"
+        pair = self.pair(moving, full, moving_mask)
+        term = None if pair is None else self._compiled(pair, None, "additive")
+        if term is None:
+            return super().on_field(moving, field, moving_mask)
+        return term[0], term[1] if own == shape else resize_field_adjoint(term[1], own)
+
+    def compiled(
+        self, pair: kernels.Pair, out: Tensor | None, gradient: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        """As in the base class, in one pass; the gradient comes with it."""
+        return self._compiled(pair, out, "compositional")
+
+    def _compiled(
+        self, pair: kernels.Pair, out: Tensor | None, scheme: Literal["additive", "compositional"]
+    ) -> tuple[Tensor, Tensor] | None:
+        constants = (self.window // 2, self.squared, self.epsilon)
+        if pair.field is None:
+            weight = pair.moving_mask if pair.fixed_mask is None else pair.fixed_mask
+            if pair.fixed_mask is not None and pair.moving_mask is not None:
+                weight = pair.fixed_mask * pair.moving_mask
+            value, slope = kernels.local_correlation(
+                self.fixed, pair.moving, *constants, weight, out, self.intensity
             )
         else:
-            warped, slope = warp_with_gradient(moving, full)
-            value, pull = kernels.local_correlation(
-                self.fixed, warped, radius, self.squared, self.epsilon, weight
+            weight = self._moved_weight(pair, pair.field)
+            value, slope = kernels.local_correlation_force(
+                self.fixed, pair.moving, pair.field, *constants, scheme, out, weight, self.intensity
             )
-            force = pull * slope
-        if not bool((value != 1).all() and value.isfinite().all()):
-            return super().on_field(moving, field, moving_mask)  # says what is wrong with the images
-        return value, force if own == shape else resize_field_adjoint(force, own)
+        clear = bool(((value - 1).abs() > DOUBT).all())
+        if (
+            clear
+            and self._has_contrast(pair.moving)
+            and (pair.moving_mask is not None or self.fixed_is_sound)
+        ):
+            return value, slope
+        flat = not sound(kernels.correlation(pair, None, False).moments)
+        return None if flat else (value, slope)
+
+    def _moved_weight(self, pair: kernels.Pair, field: Tensor) -> Tensor | None:
+        """fixed_mask * moving_mask(x + field), (B, 1, *shape), in memory that is used again; None without masks."""
+        if pair.moving_mask is None:
+            return pair.fixed_mask
+        weight = kernels.warp(pair.moving_mask, field, out=self._spare)
+        return weight if pair.fixed_mask is None else weight.mul_(pair.fixed_mask)
+
+    @cached_property
+    def _has_contrast(self) -> Remembered[bool]:
+        return Remembered(contrast)
+
+    @cached_property
+    def _spare(self) -> Tensor:
+        return torch.empty_like(self.fixed, memory_format=torch.contiguous_format)
 
     def _correlation(self, cross: Tensor, vf: Tensor, vw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return c, dc/dcross and dc/dvw; a window where fixed is flat has no derivative."""

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from pirate import kernels
+from pirate.energies.composition import Remembered, gradient_product, weights
+from pirate.energies.statistics import centred, check_shape, column, sound, total
 from pirate.errors import reject
 from pirate.ops.resample import resize_field, resize_field_adjoint
 from pirate.ops.warp import warp, warp_with_gradient
@@ -61,9 +63,93 @@ class Similarity(ABC):
         full = field if own == shape else resize_field(field, shape)
         warped, slope = warp_with_gradient(moving, full)
         mask = None if moving_mask is None else warp(moving_mask.to(full.dtype), full)
-        value, force = self.value_and_gradient(warped, mask)
-        gradient = force * slope
+        pair = self.pair(warped, None, mask)
+        value, pull = (pair and self.compiled(pair, None, True)) or self.value_and_gradient(warped, mask)
+        gradient = pull * slope
         return value, gradient if own == shape else resize_field_adjoint(gradient, own)
+
+    def force(
+        self, moving: Tensor, field: Tensor, moving_mask: Tensor | None = None, out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the penalty of ``warped = moving(x + field(x))`` and its derivative by a composed step.
+
+        The step d acts on the right, ``warped(x + d(x))``. At d = 0 the derivative is ``dg/dwarped * D warped``,
+        D the central difference, one-sided at the borders.
+
+        Args:
+            moving: (B, 1, *shape), any intensity unit.
+            field: (B, d, *shape), voxels, as fine as the images.
+            moving_mask: (B, 1, *shape), weights in [0, 1] or bool; 0 outside the image.
+            out: (B, d, *shape) for the derivative, or None for a new tensor.
+
+        Returns:
+            value, (B,), float64; derivative, (B, d, *shape), per voxel.
+        """
+        self._check_pair(moving, field)
+        pair = self.pair(moving, field, moving_mask)
+        if pair is not None and (term := self.compiled(pair, out, True)) is not None:
+            return term
+        warped = warp(moving, field)
+        mask = None if moving_mask is None else warp(moving_mask.to(field.dtype), field)
+        value, pull = self.value_and_gradient(warped, mask)
+        return value, gradient_product(warped, pull, out)
+
+    def value(self, moving: Tensor, field: Tensor, moving_mask: Tensor | None = None) -> Tensor:
+        """Return the penalty alone, (B,), float64; arguments as in `force`."""
+        self._check_pair(moving, field)
+        pair = self.pair(moving, field, moving_mask)
+        if pair is not None and (term := self.compiled(pair, None, False)) is not None:
+            return term[0]
+        mask = None if moving_mask is None else warp(moving_mask.to(field.dtype), field)
+        return self.value_and_gradient(warp(moving, field), mask)[0]
+
+    def compiled(
+        self, pair: kernels.Pair, out: Tensor | None, gradient: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        """Value and derivative from a kernel; None where there is none, or only torch can say what is wrong.
+
+        Args:
+            pair: the images, masks and field, as the kernels take them.
+            out: for the derivative, or None.
+            gradient: False if the value is all that is wanted; the derivative may then be an empty tensor.
+        """
+        return None
+
+    def pair(self, moving: Tensor, field: Tensor | None, mask: Tensor | None) -> kernels.Pair | None:
+        """What `compiled` reads; None where the kernels do not take these tensors."""
+        if not kernels.usable(self.fixed, moving, *([] if field is None else [field])):
+            return None
+        check_shape(moving, self.fixed, "moving")
+        for m in (self.fixed_mask, mask):
+            if m is not None:
+                check_shape(m, self.fixed, "mask")
+        other = None if mask is None else self._weights(mask)
+        return kernels.Pair(self.fixed, moving, field, self._fixed_weights, other)
+
+    def _check_pair(self, moving: Tensor, field: Tensor) -> None:
+        check_shape(moving, self.fixed, "moving")
+        d, shape = self.fixed.ndim - 2, self.fixed.shape[2:]
+        if field.shape != (len(self.fixed), d, *shape):
+            raise reject(
+                "field",
+                f"the shape is {tuple(field.shape)}",
+                f"{(len(self.fixed), d, *shape)}, as fine as the fixed image",
+                "Resample it to the fixed image's grid.",
+            )
+
+    @cached_property
+    def fixed_is_sound(self) -> bool:
+        """Whether fixed can be aligned where its own mask holds; where the kernels take it."""
+        pair = kernels.Pair(self.fixed, self.fixed, None, self._fixed_weights)
+        return sound(kernels.correlation(pair, None, False).moments)
+
+    @cached_property
+    def _weights(self) -> Remembered[Tensor]:
+        return Remembered(weights)
+
+    @cached_property
+    def _fixed_weights(self) -> Tensor | None:
+        return None if self.fixed_mask is None else weights(self.fixed_mask)
 
     def weight(self, mask: Tensor | None) -> Tensor | None:
         """Weight of each voxel, fixed_mask * mask, (B, 1, *shape), float64; None where all count the same."""
@@ -117,55 +203,6 @@ class Similarity(ABC):
         return f, vf, w, vw
 
 
-def check_shape(image: Tensor, fixed: Tensor, name: str) -> None:
-    """Refuse an image that is not (B, 1, *shape) like fixed."""
-    if image.shape != fixed.shape:
-        raise reject(
-            name,
-            f"the shape is {tuple(image.shape)}",
-            f"{tuple(fixed.shape)} as the fixed image",
-            "Resample it to the fixed image's grid.",
-        )
-
-
-def total(x: Tensor) -> Tensor:
-    """Sum over each image: (B, ...) to (B,)."""
-    return x.flatten(1).sum(1)
-
-
-def column(x: Tensor, like: Tensor) -> Tensor:
-    """View (B,) as (B, 1, ..., 1) with as many axes as `like`."""
-    return x.view(-1, *[1] * (like.ndim - 1))
-
-
-def centred(image: Tensor, share: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Image minus its weighted mean, (B, 1, *shape), and its weighted variance, (B,), both float64.
-
-    Raises:
-        InputError: the image, called `name`, is not finite or has no contrast where the share is positive.
-    """
-    x = image.double()
-    mean = total(share * x)
-    x = x - column(mean, x)
-    variance = total(share * x * x)
-    if not bool(torch.isfinite(variance).all()):
-        raise reject(
-            name,
-            "the image has values that are not finite",
-            "finite intensities",
-            "Replace NaN and infinite voxels, for example by 0, or check the field for divergence.",
-        )
-    rounding = 16 * torch.finfo(image.dtype).eps * mean.abs()
-    if not bool((variance > rounding * rounding).all()):
-        raise reject(
-            name,
-            "the image is constant inside the mask",
-            "an image with contrast",
-            "Check that it is the right file and that the images overlap.",
-        )
-    return x, variance
-
-
 @dataclass(frozen=True, eq=False)
 class SquaredError(Similarity):
     """Weighted mean squared difference.
@@ -183,6 +220,13 @@ class SquaredError(Similarity):
         difference = warped.double() - self.fixed.double()
         pull = share * difference
         return total(pull * difference), (2 * pull).to(warped.dtype)
+
+    def compiled(
+        self, pair: kernels.Pair, out: Tensor | None, gradient: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        """As in the base class, in two passes."""
+        term = kernels.squared_error(pair, out, gradient)
+        return (term.value, term.gradient) if sound(term.moments) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +247,13 @@ class GlobalCorrelation(Similarity):
         rho = total(share * f * w) / (vf * vw).sqrt()
         gradient = share * (column(rho / vw, w) * w - column((vf * vw).rsqrt(), w) * f)
         return 1 - rho, gradient.to(warped.dtype)
+
+    def compiled(
+        self, pair: kernels.Pair, out: Tensor | None, gradient: bool
+    ) -> tuple[Tensor, Tensor] | None:
+        """As in the base class, in two passes."""
+        term = kernels.correlation(pair, out, gradient)
+        return (term.value, term.gradient) if sound(term.moments) else None
 
     def on_field(
         self, moving: Tensor, field: Tensor, moving_mask: Tensor | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from pirate.errors import reject
 
 Labels = NDArray[np.integer[Any]]
+
+_FEW = 256  # labels in a row that are all counted, whether they occur or not
+_PIECE = 1 << 18  # places counted at a time, so that they stay in the cache
+_MANY = 65536  # labels in a row that are found by counting, more of them by sorting
 
 
 def dice(
@@ -29,12 +33,10 @@ def dice(
         label to overlap in [0, 1], in ascending order of the labels by default.
     """
     check_labels(fixed_labels, warped_labels)
-    values_a, index_a, count_a = _coded(fixed_labels)
-    values_b, index_b, count_b = _coded(warped_labels)
-    joint = np.bincount(index_a * len(values_b) + index_b, minlength=len(values_a) * len(values_b))
-    joint = joint.reshape(len(values_a), len(values_b))
-    row = {int(v): i for i, v in enumerate(values_a)}
-    column = {int(v): i for i, v in enumerate(values_b)}
+    values_a, values_b, joint = _joint(fixed_labels.reshape(-1), warped_labels.reshape(-1))
+    count_a, count_b = joint.sum(1), joint.sum(0)
+    row = {value: i for i, value in enumerate(values_a)}
+    column = {value: i for i, value in enumerate(values_b)}
     wanted = [v for v in row if v in column and v != 0] if labels is None else [int(v) for v in labels]
     result = {}
     for value in wanted:
@@ -67,16 +69,30 @@ def check_labels(fixed_labels: Labels, warped_labels: Labels) -> None:
             )
 
 
-def _coded(labels: Labels) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Values present, index of each voxel's value (N,), and voxels of each value; exact for any integers."""
-    flat = labels.reshape(-1)
-    low, high = (int(flat.min()), int(flat.max())) if flat.size else (0, 0)
-    if high - low >= 65536:
-        values, index, counts = np.unique(flat, return_inverse=True, return_counts=True)
-        return values, index.reshape(-1).astype(np.int64), counts.astype(np.int64)
-    shifted = flat.astype(np.int64) - low
-    counts = np.bincount(shifted, minlength=high - low + 1)
-    present = np.flatnonzero(counts)
+def _joint(a: Labels, b: Labels) -> tuple[list[int], list[int], NDArray[np.int64]]:
+    """Values of a, values of b, and how many of the N places hold each pair of them; exact for any integers."""
+    values_a, code_a = _code(a)
+    values_b, code_b = _code(b)
+    shape = len(values_a), len(values_b)
+    joint = np.zeros(shape[0] * shape[1], dtype=np.int64)
+    for start in range(0, a.size, _PIECE):
+        piece = slice(start, start + _PIECE)
+        joint += np.bincount(code_a(a[piece]) * shape[1] + code_b(b[piece]), minlength=joint.size)
+    joint = joint.reshape(shape)
+    rows, columns = np.flatnonzero(joint.any(1)), np.flatnonzero(joint.any(0))
+    return [values_a[i] for i in rows], [values_b[j] for j in columns], joint[np.ix_(rows, columns)]
+
+
+def _code(labels: Labels) -> tuple[Sequence[int], Callable[[Labels], NDArray[np.int64]]]:
+    """Values in ascending order, with the gaps between them if they are few, and what finds labels among them."""
+    low, high = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
+    first = labels.dtype.type(low)
+    if high - low >= _MANY:
+        values = np.unique(labels)
+        return values.tolist(), lambda part: np.searchsorted(values, part)
+    if high - low < _FEW:
+        return range(low, high + 1), lambda part: (part - first).astype(np.int64)
+    present = np.flatnonzero(np.bincount((labels - first).astype(np.int64)))
     position = np.zeros(high - low + 1, dtype=np.int64)
     position[present] = np.arange(len(present))
-    return present + low, position[shifted], counts[present]
+    return [low + i for i in present.tolist()], lambda part: position[part - first]

@@ -65,7 +65,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 part.unlink(missing_ok=True)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
     """Write `data` to `path`, whole or not at all."""
     with replacing(path) as part:
         part.write_bytes(data)

@@ -15,7 +15,7 @@ from pirate.errors import InputError, MemoryExceeded, reject
 from pirate.io import files
 
 DEFLATE_LIMIT = 1032  # deflate spends at least two bits on 258 bytes
-CHUNK = 1 << 20
+LARGE = 4 << 20  # bytes packed or written at once: between pieces, a thread waits for its turn
 PIECE = 4 << 20
 FEED = 1 << 16  # bytes given to the inflater at once: what follows a member is copied
 DAMAGED = "The file is damaged; fetch or export it again."
@@ -157,8 +157,8 @@ def deflated(parts: Iterable[memoryview]) -> Iterator[bytes]:
     """Yield one gzip member holding `parts` (bytes): no name, no time, the same bytes every time."""
     packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, 31)
     for part in parts:
-        for start in range(0, len(part), CHUNK):
-            yield packer.compress(part[start : start + CHUNK])
+        for start in range(0, len(part), LARGE):
+            yield packer.compress(part[start : start + LARGE])
     yield packer.flush()
 
 

@@ -16,7 +16,7 @@ from pirate.errors import UsageError, printable
 from pirate.grid import Grid
 from pirate.io.atomic import replacing, unwritable
 from pirate.io.geometry import corner_distance, quaternion_affine
-from pirate.io.gz import CHUNK, deflated
+from pirate.io.gz import LARGE, deflated
 from pirate.io.header import STORED
 
 Nifti = nib.Nifti1Image | nib.Nifti2Image
@@ -132,8 +132,8 @@ def _fortran_bytes(data: NDArray[Any]) -> memoryview:
 
 def _chunks(parts: tuple[memoryview, ...]) -> Iterator[memoryview]:
     for part in parts:
-        for start in range(0, len(part), CHUNK):
-            yield part[start : start + CHUNK]
+        for start in range(0, len(part), LARGE):
+            yield part[start : start + LARGE]
 
 
 def _write_all(file: io.FileIO, piece: memoryview | bytes) -> None:
@@ -147,7 +147,7 @@ def _read_back(path: Path) -> tuple[int, int]:
     """Return size in bytes and CRC-32 of a file."""
     size = checksum = 0
     with path.open("rb", buffering=0) as file:
-        while chunk := file.read(CHUNK):
+        while chunk := file.read(LARGE):
             size += len(chunk)
             checksum = isal_zlib.crc32(chunk, checksum)
     return size, checksum

@@ -22,7 +22,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from pirate.kernels.memory import at, dense, displacement, half_taps, like, sizes, target, window
+from pirate.kernels import data_terms
+from pirate.kernels.memory import at, dense, displacement, flags, half_taps, like, sizes, target, window
 
 
 def _load() -> Any:
@@ -160,6 +161,7 @@ def local_correlation(
     epsilon: float = 1e-5,
     weight: Tensor | None = None,
     out: Tensor | None = None,
+    intensity: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """``1 - mean of local (squared) correlation`` in boxes, and its exact derivative by `warped`.
 
@@ -171,6 +173,7 @@ def local_correlation(
         epsilon: > 0, unit of intensity to the fourth power.
         weight: (B, 1, *shape), >= 0, or None for 1 everywhere.
         out: (B, 1, *shape) for the gradient.
+        intensity: >= 0; adds so many times the mean of ``(warped - fixed)^2``, taken as 0 where fixed is 0.
 
     Returns:
         value (B,) float64; gradient (B, 1, *shape).
@@ -183,7 +186,7 @@ def local_correlation(
     for b in range(len(fixed)):
         (q,) = (0,) if weight is None else at(b, weight)
         value[b] = _extension.local_correlation(
-            sizes(fixed), *at(b, fixed, warped), q, radius, squared, epsilon, *at(b, gradient)
+            sizes(fixed), *at(b, fixed, warped), q, radius, squared, epsilon, intensity, *at(b, gradient)
         )
     return value, gradient
 
@@ -197,6 +200,8 @@ def local_correlation_force(
     epsilon: float = 1e-5,
     scheme: Literal["additive", "compositional"] = "compositional",
     out: Tensor | None = None,
+    weight: Tensor | None = None,
+    intensity: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """`local_correlation` of fixed and warped, and its gradient times the gradient of the image.
 
@@ -210,6 +215,8 @@ def local_correlation_force(
         scheme: "additive" multiplies with the derivative of `moving` at ``x + field(x)``: the exact
             derivative of the value by the field; "compositional" with the central difference of the warped image.
         out: (B, d, *shape) for the force.
+        weight: (B, 1, *shape), >= 0, on the grid of fixed, or None for 1 everywhere.
+        intensity: see `local_correlation`.
 
     Returns:
         value (B,) float64; force (B, d, *shape), per voxel.
@@ -217,6 +224,7 @@ def local_correlation_force(
     window(radius, epsilon)
     fixed = dense("fixed", fixed, channels=1)
     moving, field = like("moving", moving, fixed), displacement(field, fixed)
+    weight = None if weight is None else like("weight", weight, fixed)
     force = target(out, field.shape, fixed, moving, field)
     value = torch.empty(len(fixed), dtype=torch.float64)
     for b in range(len(fixed)):
@@ -226,8 +234,10 @@ def local_correlation_force(
             radius,
             squared,
             epsilon,
+            intensity,
             scheme == "compositional",
             *at(b, force),
+            *([0] if weight is None else at(b, weight)),
         )
     return value, force
 
@@ -259,14 +269,18 @@ def compose(outer: Tensor, inner: Tensor, out: Tensor | None = None) -> Tensor:
     return out
 
 
-def compose_small(field: Tensor, update: Tensor, out: Tensor | None = None) -> Tensor:
-    """``field(x + update) + update`` for steps up to one voxel, by an upwind star instead of interpolation.
+def compose_small(
+    field: Tensor, update: Tensor, scale: Sequence[float] | None = None, out: Tensor | None = None
+) -> Tensor:
+    """``field(x + d) + d`` for steps up to one voxel, by an upwind star instead of interpolation.
 
-    ``u(x) + sum over a of |d_a| (u(x + sign(d_a) e_a) - u(x)) + d``, ``|d_a| <= 1``, border repeated.
+    ``u(x) + sum over a of |d_a| (u(x + sign(d_a) e_a) - u(x)) + d``, ``|d_a| <= 1``, border repeated, with
+    ``d_a = scale_a update_a``.
 
     Args:
-        field: (B, d, *shape), voxels.
-        update: (B, d, *shape), voxels, applied first.
+        field: u, (B, d, *shape), voxels.
+        update: (B, d, *shape), applied first.
+        scale: a factor for each component of the update, 1 by default.
         out: (B, d, *shape), neither of the two.
 
     Returns:
@@ -274,10 +288,18 @@ def compose_small(field: Tensor, update: Tensor, out: Tensor | None = None) -> T
     """
     field = dense("field", field)
     update = displacement(update, field)
+    factors = [1.0] * field.shape[1] if scale is None else [float(s) for s in scale]
     out = target(out, field.shape, field, update)
     for b in range(len(field)):
-        _extension.compose_small(sizes(field), *at(b, field, update, out))
+        _extension.compose_small(sizes(field), *at(b, field, update), factors, *at(b, out))
     return out
+
+
+def longest(x: Tensor, weight: Sequence[float] | None = None) -> float:
+    """Largest ``sum over a of |weight_a x_a|`` over the voxels: (B, d, *shape), a weight for each component."""
+    x = displacement(x, x)
+    weights = [1.0] * x.shape[1] if weight is None else [float(w) for w in weight]
+    return float(max(_extension.longest(sizes(x), *at(b, x), weights) for b in range(len(x))))
 
 
 def determinant(field: Tensor, scheme: Literal["central", "forward"] = "central") -> Tensor:
@@ -304,6 +326,55 @@ def folds(field: Tensor) -> list[Folds]:
     """Count folded voxels of each field of (B, d, *shape), voxels."""
     field = displacement(field, field)
     return [Folds(*_extension.folds(sizes(field), *at(b, field))) for b in range(len(field))]
+
+
+class FoldSums(NamedTuple):
+    """Counts and sums over the voxels and cells of one field; a cell counts where its first corner does."""
+
+    voxels: int
+    folds: int
+    """Voxels whose determinant by central differences is not positive."""
+    cells: int
+    forward_folds: int
+    """Cells whose determinant by forward differences is not positive."""
+    bad_cells: int
+    """Cells with a simplex whose volume is not positive."""
+    volume: float
+    """Half the sum of the negative simplex volumes, voxels."""
+    logs: float
+    """Sum of ``log(max(determinant, 1e-9))`` over the voxels, central differences."""
+    squares: float
+    """Sum of the same squared."""
+    least: float
+    largest: float
+    """Least and largest determinant by central differences."""
+    finite: bool
+    """Whether every number of the field is finite, inside the mask or not."""
+
+
+def fold_sums(field: Tensor, mask: Tensor | None = None) -> FoldSums:
+    """Measure the folding of one field (1, d, *shape), voxels, where `mask` (*shape), bool, holds."""
+    field = displacement(field, field)
+    inside = None if mask is None else flags("mask", mask.to(torch.uint8), field)
+    return FoldSums(
+        *_extension.fold_sums(sizes(field), *at(0, field), 0 if inside is None else inside.data_ptr())
+    )
+
+
+def mark_folds(field: Tensor, epsilon: float, out: Tensor | None = None) -> tuple[int, Tensor]:
+    """Mark where one field (1, d, *shape), voxels, folds; see `pirate.ops.jacobian.mark_folds`.
+
+    Args:
+        field: (1, d, *shape), voxels.
+        epsilon: what a determinant must exceed.
+        out: (*shape), uint8, to write to.
+
+    Returns:
+        number of marked voxels; marks (*shape), uint8.
+    """
+    field = displacement(field, field)
+    out = torch.empty(field.shape[2:], dtype=torch.uint8) if out is None else flags("out", out, field)
+    return int(_extension.mark_folds(sizes(field), *at(0, field), epsilon, out.data_ptr())), out
 
 
 def resize_field(field: Tensor, shape: Sequence[int], out: Tensor | None = None) -> Tensor:
@@ -358,3 +429,12 @@ def change(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
     squares = [_extension.change(before[0].numel(), *at(b, before, after)) for b in range(len(before))]
     lengths = torch.tensor(squares, dtype=torch.float64).sqrt()
     return lengths[:, 0], lengths[:, 1]
+
+
+DataTerm = data_terms.DataTerm
+Moments = data_terms.Moments
+Pair = data_terms.Pair
+gradient_product = data_terms.gradient_product
+squared_error = data_terms.squared_error
+correlation = data_terms.correlation
+mutual_information = data_terms.mutual_information

@@ -42,6 +42,28 @@ def displacement(field: Tensor, image: Tensor, any_resolution: bool = False) -> 
     return field
 
 
+def flags(name: str, x: Tensor, field: Tensor) -> Tensor:
+    """`x` (*shape), dense uint8 on the CPU, one for each voxel of the one field (1, d, *shape)."""
+    if x.device.type != "cpu" or x.dtype != torch.uint8 or not x.is_contiguous():
+        raise reject(
+            name, f"{x.dtype} on {x.device}, strides {x.stride()}", "dense torch.uint8 on cpu", _REMEDY
+        )
+    if len(field) != 1 or x.shape != field.shape[2:]:
+        raise _shape(name, x, f"the grid of one field, {tuple(field.shape)}")
+    return x
+
+
+def integers(name: str, x: Tensor, image: Tensor) -> Tensor:
+    """`x` (B, 1, *shape), dense int16 on the CPU, one for each voxel of `image`."""
+    if x.device.type != "cpu" or x.dtype != torch.int16 or not x.is_contiguous():
+        raise reject(
+            name, f"{x.dtype} on {x.device}, strides {x.stride()}", "dense torch.int16 on cpu", _REMEDY
+        )
+    if x.shape != image.shape:
+        raise _shape(name, x, f"the shape {tuple(image.shape)}")
+    return x
+
+
 def target(out: Tensor | None, shape: Sequence[int], *inputs: Tensor) -> Tensor:
     """`out`, checked to be dense, of this shape and apart from the inputs; or a new tensor."""
     if out is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,21 +28,29 @@ def compose(outer: Tensor, inner: Tensor) -> Tensor:
     return inner + warp(outer, inner, padding="border")
 
 
-def compose_small(field: Tensor, update: Tensor) -> Tensor:
+def compose_small(
+    field: Tensor, update: Tensor, scale: Sequence[float] | None = None, out: Tensor | None = None
+) -> Tensor:
     """`compose` for updates up to one voxel, by an upwind star instead of interpolation.
 
-    ``u(x) + sum_a |d_a| (u(x + sign(d_a) e_a) - u(x)) + d``, with ``|d_a|`` cut at 1 and the border repeated;
-    exact to first order in the update, and cheaper.
+    ``u(x) + sum_a |d_a| (u(x + sign(d_a) e_a) - u(x)) + d``, with ``d_a = scale_a update_a``, ``|d_a|`` cut at 1
+    and the border repeated; exact to first order in the update, and cheaper.
 
     Args:
         field: u, (B, d, *shape), voxels.
-        update: d, (B, d, *shape), voxels, applied first.
+        update: (B, d, *shape), voxels once scaled, applied first.
+        scale: a factor for each component of the update, 1 by default.
+        out: (B, d, *shape) for the result, neither of the two.
 
     Returns:
         (B, d, *shape), voxels.
     """
     if kernels.usable(field, update):
-        return kernels.compose_small(field, update)
+        return kernels.compose_small(field, update, scale, out)
+    if scale is not None:
+        update = update * torch.tensor(scale, dtype=update.dtype, device=update.device).view(
+            1, -1, *[1] * (update.ndim - 2)
+        )
     moved = field + update
     for axis in range(field.shape[1]):
         n = field.shape[axis + 2]
@@ -50,7 +59,21 @@ def compose_small(field: Tensor, update: Tensor) -> Tensor:
         after = field.index_select(axis + 2, (voxels + 1).clamp_max(n - 1))
         step = update[:, axis : axis + 1]
         moved = moved + step.abs().clamp_max(1) * (torch.where(step < 0, before, after) - field)
-    return moved
+    return moved if out is None else out.copy_(moved)
+
+
+def longest(x: Tensor, weight: Sequence[float] | None = None) -> float:
+    """Largest ``sum over a of |weight_a x_a|`` over the voxels, the unit of `x`.
+
+    Args:
+        x: (B, d, *shape).
+        weight: a factor for each component, 1 by default.
+    """
+    if kernels.usable(x):
+        return kernels.longest(x, weight)
+    factors = torch.ones(x.shape[1]) if weight is None else torch.tensor(weight)
+    scaled = x * factors.to(x).view(1, -1, *[1] * (x.ndim - 2))
+    return float(scaled.abs().sum(1).max())
 
 
 class Inverse(NamedTuple):

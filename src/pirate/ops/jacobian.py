@@ -63,29 +63,33 @@ def simplex_determinants(field: Tensor) -> Iterator[Tensor]:
         (B, *(shape - 1)), d! times the oriented volume: 1 for a corner of the identity, 2 for an inner one.
     """
     d = field.shape[1]
-    corner = {c: _corner(field, c) for c in product((0, 1), repeat=d)}
-    for c in product((0, 1), repeat=d):
-        edges = []
-        for a in range(d):
-            other = tuple(1 - v if b == a else v for b, v in enumerate(c))
-            edges.append((corner[other] - corner[c]) * (1 - 2 * c[a]))  # towards +a
-        yield _determinant([[edges[a][:, k] for a in range(d)] for k in range(d)])
+    corners = list(product((0, 1), repeat=d))
+    moved = {c: _corner(field, c) for c in corners}
+
+    def edge(start: tuple[int, ...], end: tuple[int, ...]) -> list[Tensor]:
+        """Components of the image of an edge: differences first, so that a large shift costs no digits."""
+        step = moved[end] - moved[start]
+        return [step[:, k] + float(end[k] - start[k]) for k in range(d)]
+
+    for c in corners:
+        yield _determinant(
+            _columns([edge((*c[:a], 0, *c[a + 1 :]), (*c[:a], 1, *c[a + 1 :])) for a in range(d)])
+        )
     if d == 3:
-        for sign, base in (
-            (-1, (0, 0, 0)),
-            (1, (1, 1, 1)),
-        ):  # on the identity the edges are left-, right-handed
-            others = [tuple(v if b == a else 1 - v for b, v in enumerate(base)) for a in (2, 1, 0)]
-            edges = [corner[o] - corner[base] for o in others]
-            yield sign * _determinant([[edges[a][:, k] for a in range(3)] for k in range(3)])
+        for sign, v in ((-1, 0), (1, 1)):  # on the identity the edges are left-, right-handed
+            ends = [tuple(v if b == a else 1 - v for b in range(3)) for a in (2, 1, 0)]
+            yield sign * _determinant(_columns([edge((v, v, v), end) for end in ends]))
+
+
+def _columns(edges: list[list[Tensor]]) -> list[list[Tensor]]:
+    """Rows of the matrix whose columns are the edges."""
+    return [list(row) for row in zip(*edges, strict=True)]
 
 
 def _corner(field: Tensor, corner: tuple[int, ...]) -> Tensor:
-    """Positions (B, d, *(shape - 1)), relative to each cell's first corner, of the given corner's image."""
+    """Displacements (B, d, *(shape - 1)) of the given corner of each cell."""
     region = tuple(slice(c, n - 1 + c) for c, n in zip(corner, field.shape[2:], strict=True))
-    moved = field[(slice(None), slice(None), *region)]
-    offset = torch.tensor(corner, dtype=field.dtype, device=field.device)
-    return moved + offset.view(1, -1, *[1] * field.shape[1])
+    return field[(slice(None), slice(None), *region)]
 
 
 def nondiffeomorphic(field: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,3 +112,37 @@ def nondiffeomorphic(field: Tensor) -> tuple[Tensor, Tensor]:
         bad |= value <= 0
         volume += (-value).clamp_min(0).flatten(1).double().sum(1) / factorial / 2
     return bad.flatten(1).sum(1), volume
+
+
+CENTRAL_FOLD = 1
+"""Mark of a voxel whose determinant by central differences is too small."""
+
+CELL_FOLD = 2
+"""Mark of the first corner of a cell with a simplex whose volume is too small; forward differences are one."""
+
+
+def mark_folds(field: Tensor, epsilon: float = 0.0) -> tuple[int, Tensor]:
+    """Find every voxel at which the field folds, by central differences, forward differences or simplices.
+
+    The determinant by forward differences is that of the first simplex of the cell, so that a field
+    without marks has no fold by either difference and no non-diffeomorphic volume.
+
+    Args:
+        field: (1, d, *shape), voxels, any device.
+        epsilon: a determinant, or d! times a simplex volume, that is not above it is marked, NaN too.
+
+    Returns:
+        number of marked voxels; marks (*shape), uint8: the sum of `CENTRAL_FOLD` at the voxel and of
+        `CELL_FOLD` at the first corner of the cell, 0 where all is well.
+    """
+    if kernels.usable(field):
+        return kernels.mark_folds(field, epsilon)
+    with torch.no_grad():
+        marks = (~(determinant(field)[0] > epsilon)).to(torch.uint8) * CENTRAL_FOLD
+        if min(field.shape[2:]) > 1:
+            cells = marks[tuple(slice(0, n - 1) for n in field.shape[2:])]
+            bad = torch.zeros_like(cells, dtype=torch.bool)
+            for value in simplex_determinants(field):
+                bad |= ~(value[0] > epsilon)
+            cells += CELL_FOLD * bad.to(torch.uint8)
+    return int((marks > 0).sum()), marks

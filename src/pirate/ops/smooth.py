@@ -20,13 +20,16 @@ def gaussian_taps(sigma: float, truncate: float = 3.0) -> list[float]:
     return [t / total for t in taps]
 
 
-def gaussian(x: Tensor, sigma: float | Sequence[float], truncate: float = 3.0) -> Tensor:
+def gaussian(
+    x: Tensor, sigma: float | Sequence[float], truncate: float = 3.0, out: Tensor | None = None
+) -> Tensor:
     """Smooth `x` with a Gaussian; the border voxel is repeated outside.
 
     Args:
         x: (B, C, *shape), any unit.
         sigma: standard deviation in voxels, one for all axes or one for each; 0 leaves an axis alone.
         truncate: where the kernel is cut, in sigmas.
+        out: (B, C, *shape) for the result, not `x`.
 
     Returns:
         (B, C, *shape), the unit of `x`.
@@ -34,11 +37,11 @@ def gaussian(x: Tensor, sigma: float | Sequence[float], truncate: float = 3.0) -
     d = x.ndim - 2
     sigmas = [float(sigma)] * d if isinstance(sigma, int | float) else [float(s) for s in sigma]
     if kernels.usable(x):
-        return kernels.gaussian(x, sigmas, truncate)
+        return kernels.gaussian(x, sigmas, truncate, out)
     for axis, s in enumerate(sigmas):
         if s > 0:
             x = _correlate(x, gaussian_taps(s, truncate), axis)
-    return x
+    return x if out is None else out.copy_(x)
 
 
 def _correlate(x: Tensor, taps: Sequence[float], axis: int) -> Tensor:

@@ -46,26 +46,24 @@ def sample(
     Returns:
         (B, C, *target), the unit of `image`.
     """
-    source = image.shape[2:]
-    extent = torch.tensor([max(n - 1, 1) for n in source], dtype=positions.dtype, device=positions.device)
-    unit = 2 * positions.movedim(1, -1) / extent - 1  # [-1, 1], corners aligned
-    single = [n == 1 for n in source]
-    if any(single):
-        image, unit = _widen(image, positions.movedim(1, -1), unit, single, padding)
+    unit = []  # [-1, 1] along each axis, corners aligned
+    for axis, n in enumerate(image.shape[2:]):
+        position = positions[:, axis]
+        unit.append(position if n == 1 else 2 * position / (n - 1) - 1)
     mode = "bilinear" if interpolation == "linear" else "nearest"
-    return F.grid_sample(image, unit.flip(-1), mode=mode, padding_mode=padding, align_corners=True)
+    where = torch.stack(unit[::-1], -1)
+    return F.grid_sample(_widened(image, padding), where, mode=mode, padding_mode=padding, align_corners=True)
 
 
-def _widen(
-    image: Tensor, positions: Tensor, unit: Tensor, single: list[bool], padding: Padding
-) -> tuple[Tensor, Tensor]:
+def _widened(image: Tensor, padding: Padding) -> Tensor:
     """Pad axes of one voxel to three; grid_sample would read that voxel wherever the position is.
 
     On three voxels -1, 0, 1 the unit coordinate is the position itself.
     """
-    pads = [1 if thin else 0 for thin in reversed(single) for _ in range(2)]
-    image = F.pad(image, pads) if padding == "zeros" else F.pad(image, pads, mode="replicate")
-    return image, torch.where(torch.tensor(single, device=unit.device), positions, unit)
+    pads = [1 if n == 1 else 0 for n in reversed(image.shape[2:]) for _ in range(2)]
+    if not any(pads):
+        return image
+    return F.pad(image, pads) if padding == "zeros" else F.pad(image, pads, mode="replicate")
 
 
 def warp(

@@ -10,27 +10,25 @@ further out it reads 0.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
-from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from pirate.errors import UsageError
 from pirate.grid import Array, Grid
 from pirate.image import Image
 from pirate.ops.warp import sample
+from pirate.registration.readers import Interpolation, ordered, reader, restored
 from pirate.transform import Displacement, Transform, frame, inside
 
-Interpolation = Literal["linear", "nearest", "vote"]
+__all__ = ["Interpolation", "apply", "apply_labels", "apply_points", "points_outside"]
 
-_SLAB_VOXELS = 1 << 20  # so many positions are held at once: some 100 MB with the vote's corners
+_SLAB_VOXELS = 1 << 19  # so many positions are held at once: some 50 MB with the corners of the vote
 _SAME_VOXEL = 1e-4  # a field on the reference grid is read at its own voxels
 
 
@@ -56,7 +54,53 @@ def apply(
     Returns:
         float32 on `reference` for "linear", else the voxel type of `image`.
     """
-    if interpolation == "vote" and not image.is_integer:
+    (result,) = _resampled(image, transform, reference, (interpolation,), device, outside)
+    return result
+
+
+def apply_labels(image: Image, transform: Transform, reference: Grid) -> tuple[Image, Image]:
+    """Labels on `reference` by the nearest voxel and by the vote, as `apply` has them, for one way through."""
+    nearest, vote = _resampled(image, transform, reference, ("nearest", "vote"), "cpu", 0.0)
+    return nearest, vote
+
+
+def _resampled(
+    image: Image,
+    transform: Transform,
+    reference: Grid,
+    interpolations: Sequence[Interpolation],
+    device: str | torch.device,
+    outside: float,
+) -> list[Image]:
+    """One image for each interpolation; see `apply`."""
+    _check(image, transform, reference, interpolations)
+    linear = "linear" in interpolations
+    voxels = image.data.astype(np.float32, copy=False) if linear else ordered(image.data)
+    if not transform.parts and image.grid == reference:
+        results = [voxels.copy() for _ in interpolations]
+    else:
+        source = torch.from_numpy(np.ascontiguousarray(voxels)).to(device)
+        readers = [reader(interpolation, source) for interpolation in interpolations]
+        results = [np.empty(reference.shape, voxels.dtype) for _ in interpolations]
+        route = _Route.of(transform, reference, image.grid, torch.device(device))
+        beyond = outside if linear else ordered(np.zeros(1, image.data.dtype)).item()
+        for planes in _slabs(reference.shape):
+            positions = route.positions(planes)
+            known = _inside(positions, image.grid.shape)
+            for result, read in zip(results, readers, strict=True):
+                value = read(positions)
+                if known is not None:
+                    value.masked_fill_(~known, beyond)
+                result[planes] = value.cpu().numpy()
+    if not linear:
+        results = [restored(result, image.data.dtype) for result in results]
+    return [Image(result, reference, name=image.name, notes=image.notes) for result in results]
+
+
+def _check(
+    image: Image, transform: Transform, reference: Grid, interpolations: Sequence[Interpolation]
+) -> None:
+    if "vote" in interpolations and not image.is_integer:
         raise UsageError(f"{image.name}: a vote needs integer labels; use linear or nearest for intensities.")
     if image.grid.ndim != reference.ndim:
         raise UsageError(
@@ -67,18 +111,6 @@ def apply(
             raise UsageError(
                 f"{image.name}: it has {reference.ndim} dimensions, the displacement field {part.grid.ndim}."
             )
-    voxels = image.data.astype(np.float32) if interpolation == "linear" else _ordered(image.data)
-    source = torch.from_numpy(np.ascontiguousarray(voxels)).to(device)
-    read = _reader(interpolation, source)
-    result = np.empty(reference.shape, voxels.dtype)
-    route = _Route.of(transform, reference, image.grid, torch.device(device))
-    beyond = outside if interpolation == "linear" else _ordered(np.zeros(1, image.data.dtype)).item()
-    for planes in _slabs(reference.shape):
-        positions = route.positions(planes)
-        value = read(positions).masked_fill(~_inside(positions, image.grid.shape), beyond)
-        result[planes] = value.cpu().numpy()
-    data = result if interpolation == "linear" else _restored(result, image.data.dtype)
-    return Image(data, reference, name=image.name, notes=image.notes)
 
 
 def apply_points(points: ArrayLike, transform: Transform) -> Array:
@@ -147,22 +179,32 @@ class _Route:
                 moved = step.field[:, planes]
             else:
                 moved = _field_at(step.field, self._absolute(matrix, displaced, planes)[: len(step.field)])
-            moved = torch.cat([moved, moved.new_zeros((3 - len(moved), *moved.shape[1:]))])
+            if d < 3:
+                moved = torch.cat([moved, moved.new_zeros((1, *moved.shape[1:]))])
             displaced = moved if displaced is None else displaced + moved
         displaced = None if displaced is None else _turned(self.last, displaced)
         return self._absolute(self.last @ matrix, displaced, planes)[:d]
 
     def _absolute(self, matrix: Array, displaced: Tensor | None, planes: slice) -> Tensor:
-        """Matrix @ (index, 1) + displaced, (3, planes, ...); the large first term is summed in float64."""
+        """Matrix @ (index, 1) + displaced, (3, planes, ...); the large first term is summed in float64.
+
+        It is held along the axes on which it depends only.
+        """
         d = len(self.shape)
-        first = torch.arange(self.shape[0], dtype=torch.float64)[planes]
-        plane = torch.from_numpy(matrix[:3, 3]).view(3, *[1] * d)
-        for axis in range(1, d):
-            index = torch.arange(self.shape[axis], dtype=torch.float64).view(-1, *[1] * (d - 1 - axis))
-            plane = plane + torch.from_numpy(matrix[:3, axis]).view(3, *[1] * d) * index
-        along = torch.from_numpy(matrix[:3, 0]).view(3, *[1] * d) * first.view(-1, *[1] * (d - 1))
-        start = (plane + along).float().to(self.device)
-        return start if displaced is None else start.add_(displaced)
+        axes = [torch.arange(n, dtype=torch.float64) for n in self.shape]
+        axes[0] = axes[0][planes]
+        result = torch.empty((3, *(len(axis) for axis in axes)), device=self.device)
+        for c, out in enumerate(result):
+            *row, offset = matrix[c].tolist()
+            start = torch.tensor(offset, dtype=torch.float64)
+            for axis in (*range(1, d), 0):
+                if row[axis] != 0:
+                    start = start + row[axis] * axes[axis].view(-1, *[1] * (d - 1 - axis))
+            if displaced is None:
+                out.copy_(start)
+            else:
+                torch.add(displaced[c], start.float().to(self.device), out=out)
+        return result
 
 
 def _is_identity(matrix: Array, grid: Grid) -> bool:
@@ -181,88 +223,19 @@ def _turned(matrix: Array, displaced: Tensor) -> Tensor:
     return turned
 
 
-def _inside(positions: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Whether positions (d, ...) lie in ``[-1/2, n - 1/2)`` along every axis, (...)."""
-    result = torch.ones(positions.shape[1:], dtype=torch.bool, device=positions.device)
+def _inside(positions: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """Whether positions (d, ...) lie in ``[-1/2, n - 1/2)`` along every axis, (...); None if all of them do."""
+    result: Tensor | None = None
     for position, n in zip(positions, shape, strict=True):
-        result &= position >= -0.5
-        result &= position < n - 0.5
+        least, most = torch.aminmax(position)
+        if not (float(least) >= -0.5 and float(most) < n - 0.5):
+            known = (position >= -0.5) & (position < n - 0.5)
+            result = known if result is None else result.logical_and_(known)
     return result
 
 
 def _field_at(field: Tensor, positions: Tensor) -> Tensor:
     """Field (d, *shape) at positions (d, ...), voxels, by linear interpolation; 0 outside."""
-    return sample(field[None], positions[None], padding="border")[0] * _inside(positions, field.shape[1:])
-
-
-def _reader(interpolation: Interpolation, image: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return what reads `image` (*source) at positions (d, ...), voxels, its border value outside."""
-    if interpolation == "vote":
-        return partial(_vote, image, _even_cells(image))
-    return partial(_nearest if interpolation == "nearest" else _linear, image)
-
-
-def _linear(image: Tensor, positions: Tensor) -> Tensor:
-    """Linear interpolation of `image` (*source), float32, at positions (d, ...), voxels."""
-    return sample(image[None, None], positions[None], padding="border")[0, 0]
-
-
-def _nearest(image: Tensor, positions: Tensor) -> Tensor:
-    """Voxels of `image` (any type, never turned into another) at the nearest index."""
-    return image[tuple(_clamped((p + 0.5).floor(), n) for p, n in zip(positions, image.shape, strict=True))]
-
-
-def _vote(labels: Tensor, even: Tensor, positions: Tensor) -> Tensor:
-    """The label with the largest sum of linear weights, counted only in cells that are not `even`."""
-    at = [p.clamp(0, n - 1) for p, n in zip(positions, labels.shape, strict=True)]
-    lower = tuple(p.long() for p in at)
-    winner = labels[lower]
-    mixed = ~even[lower]
-    low = [index[mixed] for index in lower]
-    high = [(index + 1).clamp_max(n - 1) for index, n in zip(low, labels.shape, strict=True)]
-    share = [p[mixed].double() - index for p, index in zip(at, low, strict=True)]
-    candidates, weights = [], []
-    for corner in product((0, 1), repeat=len(low)):
-        candidates.append(labels[tuple(h if c else i for c, i, h in zip(corner, low, high, strict=True))])
-        weights.append(math.prod(u if c else 1 - u for c, u in zip(corner, share, strict=True)))
-    winner[mixed] = _elected(candidates, weights)
-    return winner
-
-
-def _even_cells(labels: Tensor) -> Tensor:
-    """Whether the 2^d voxels from each voxel to the next along all axes bear one label, (*shape)."""
-    even = torch.ones_like(labels, dtype=torch.bool)
-    for axis, n in enumerate(labels.shape):
-        here, there = (labels.narrow(axis, start, n - 1) for start in (0, 1))
-        even.narrow(axis, 0, n - 1).logical_and_((here == there) & even.narrow(axis, 1, n - 1))
-    return even
-
-
-def _elected(labels: list[Tensor], weights: list[Tensor]) -> Tensor:
-    """For candidates (N,) with weights (N,): the label whose weights sum to most, on a tie the smallest."""
-    best, most = labels[0], torch.full_like(weights[0], -1.0)
-    for label in labels:
-        total = torch.zeros_like(most)
-        for other, weight in zip(labels, weights, strict=True):
-            total += weight * (other == label)
-        wins = (total > most + 1e-6) | ((total > most - 1e-6) & (label < best))
-        best, most = torch.where(wins, label, best), torch.where(wins, total, most)
-    return best
-
-
-def _clamped(index: Tensor, n: int) -> Tensor:
-    return index.clamp(0, n - 1).long()
-
-
-def _ordered(data: NDArray[Any]) -> NDArray[Any]:
-    """Integers of any type as int64 in the same order (uint64: first bit flipped); others as they are."""
-    if data.dtype == np.uint64:
-        return np.asarray(data ^ np.uint64(1 << 63)).view(np.int64)
-    return data.astype(np.int64) if np.issubdtype(data.dtype, np.integer) else data
-
-
-def _restored(data: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Undo `_ordered`."""
-    if dtype == np.uint64:
-        return np.asarray(data.view(np.uint64) ^ np.uint64(1 << 63))
-    return data.astype(dtype)
+    value = sample(field[None], positions[None], padding="border")[0]
+    known = _inside(positions, tuple(field.shape[1:]))
+    return value if known is None else value * known

@@ -22,6 +22,9 @@ from pirate.transform import Affine
 ImageLike = str | os.PathLike[str] | Image | tuple[Any, Any] | Any
 """A path, an `Image`, a nibabel image, or (array, 4 x 4 RAS affine)."""
 
+BRIGHT = 0.9
+"""Quantile of what is not background that becomes 1: in a brain it lies in the white matter, whatever its size."""
+
 Kind = Literal["image", "labels", "mask"]
 
 LEAST_OVERLAP = 0.10
@@ -67,8 +70,8 @@ def as_image(
     return nifti.from_array(np.asanyarray(data), np.asarray(affine), name=name, kind=kind)
 
 
-def check_pair(fixed: Image, moving: Image, affine: Affine) -> None:
-    """Refuse pairs that no registration can make sense of: constant, of different dimension, apart."""
+def check_pair(fixed: Image, moving: Image) -> None:
+    """Refuse pairs that no registration can make sense of: constant, tiny, of different dimension."""
     for image, role in ((fixed, "fixed"), (moving, "moving")):
         if float(np.ptp(image.data)) == 0:
             raise reject(
@@ -84,13 +87,17 @@ def check_pair(fixed: Image, moving: Image, affine: Affine) -> None:
             moving.name, f"is {moving.grid.ndim}-D while the fixed image is {fixed.grid.ndim}-D",
             "two images of one dimension", "Extract the matching slice, or give both volumes.",
         )  # fmt: skip
+
+
+def check_overlap(fixed: Image, moving: Image, affine: Affine) -> None:
+    """Refuse a start that leaves the images apart."""
     _check_planes(fixed, moving, affine)
     covered = overlap(fixed.grid, moving.grid, affine)
     if covered < LEAST_OVERLAP:
         raise reject(
             moving.name, f"covers {100 * covered:.0f} % of the fixed image {fixed.name} in world space",
             f"at least {100 * LEAST_OVERLAP:.0f} %",
-            "Check both headers, or give the ITK affine that brings the images together: --affine FILE.",
+            "Check both headers, or let the images be brought together: --affine rigid, or --affine FILE.",
         )  # fmt: skip
 
 
@@ -137,10 +144,22 @@ def common_labels(fixed: Image, moving: Image) -> list[int]:
     return [int(label) for label in common if label != 0]
 
 
-def unit_range(data: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale intensities to [0, 1]; the background, the smallest value, becomes 0."""
+def unit_range(data: NDArray[np.float32], robust: bool = False) -> NDArray[np.float32]:
+    """Scale intensities to [0, 1]; the background, the smallest value, becomes 0.
+
+    `robust` divides by the quantile `BRIGHT` of what is not background, instead of the largest value, and cuts off
+    what is above three times that.
+    """
     low, high = float(data.min()), float(data.max())
-    return ((data - low) / (high - low)).astype(np.float32)
+    if not robust:
+        return ((data - low) / (high - low)).astype(np.float32)
+    sample = data.ravel()[:: max(1, data.size // 1_000_000)]
+    sample = sample[sample > low]
+    bright = float(np.quantile(sample, BRIGHT)) if sample.size else high
+    scale = np.float32(1 / ((bright if bright > low else high) - low))
+    scaled: NDArray[np.float32] = (data - np.float32(low)) * scale
+    np.minimum(scaled, np.float32(3), out=scaled)
+    return scaled
 
 
 def memory_estimate(fixed: tuple[int, ...], moving: tuple[int, ...], settings: Settings, labels: bool) -> int:

@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirate.errors import InputError
 from pirate.evaluation.folding import folding
 from pirate.evaluation.overlap import dice, mean_dice
 from pirate.image import Image
-from pirate.registration.apply import apply
+from pirate.ops.repair import Repair
+from pirate.registration.apply import apply, apply_labels
 from pirate.registration.inputs import common_labels
-from pirate.registration.operator import Pirate
 from pirate.registration.pair import Pair
 from pirate.solvers.solution import Solution, Status
 from pirate.transform import Transform
@@ -27,25 +27,25 @@ IDENTICAL = 1e-9
 UNRELATED = 0.75
 """One minus the correlation: above it after the registration the images hardly match anywhere."""
 
+LISTED = 20
+"""At most so many folded voxels are listed by their indices."""
+
 FOLDS_LIMIT_PERCENT = 1.0
 """A field that folds more than this is flagged."""
 
 
 def measure(
-    pair: Pair,
-    operator: Pirate,
-    solution: Solution,
-    displacement: Tensor,
-    inverse_error: Tensor,
-    forward: Transform,
+    pair: Pair, solution: Solution, mended: Repair, inverse_error: Tensor, forward: Transform
 ) -> dict[str, Any]:
-    """Numbers for ``metrics.json``: similarity, folding, inverse error, the field's size, overlap."""
-    length = torch.linalg.vector_norm(displacement, dim=1)
+    """Numbers for ``metrics.json``: folding, repair, inverse error, the field's size, overlap."""
+    length = torch.linalg.vector_norm(mended.field, dim=1)
     last = solution.trace[-1]
     metrics: dict[str, Any] = {
-        "penalty_before": penalty_at(operator, torch.zeros_like(solution.field)),
-        "penalty_after": penalty_at(operator, solution.field),
-        **folding(displacement),
+        **folding(mended.field),
+        "repaired_voxels": mended.changed_voxels,
+        "repair_largest_change_voxels": mended.largest_change,
+        "folded_voxels": len(mended.remaining),
+        "first_folded_voxels": mended.remaining[:LISTED].tolist(),
         "displacement_max_voxels": float(length.max()),
         "displacement_mean_voxels": float(length.double().mean()),
         **_inverse_error(inverse_error),
@@ -62,24 +62,11 @@ def _infinite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def penalty_at(operator: Pirate, field: Tensor) -> float | None:
-    """The data term g at `field`, (1, d, *field shape); None where the field has left the image."""
-    try:
-        with torch.no_grad():
-            value, _ = operator.penalty.on_field(operator.moving, field, operator.moving_mask)
-    except InputError:
-        return None
-    return float(value)
-
-
 def _inverse_error(error: Tensor) -> dict[str, float]:
-    ordered = error.flatten().sort().values
-    rank = min(len(ordered) - 1, int(0.999 * len(ordered)))
-    return {
-        "inverse_error_median_voxels": float(ordered[len(ordered) // 2]),
-        "inverse_error_p999_voxels": float(ordered[rank]),
-        "inverse_error_max_voxels": float(ordered[-1]),
-    }
+    n = error.numel()
+    ranks = {"median": n // 2, "p999": min(n - 1, int(0.999 * n)), "max": n - 1}
+    placed = np.partition(error.flatten().cpu().numpy(), sorted(ranks.values()))
+    return {f"inverse_error_{name}_voxels": float(placed[rank]) for name, rank in ranks.items()}
 
 
 def label_scores(
@@ -92,10 +79,9 @@ def label_scores(
     """
     common = common_labels(fixed, moving)
     before = apply(moving, start, fixed.grid, "nearest").data
-    after = apply(moving, forward, fixed.grid, "nearest").data
-    vote = apply(moving, forward, fixed.grid, "vote").data
-    maps = {"dice_before": before, "dice": after, "dice_vote": vote}
-    return {name: dice(fixed.data, warped, common) for name, warped in maps.items()}, after
+    after, vote = apply_labels(moving, forward, fixed.grid)
+    maps = {"dice_before": before, "dice": after.data, "dice_vote": vote.data}
+    return {name: dice(fixed.data, warped, common) for name, warped in maps.items()}, after.data
 
 
 def overlap(fixed: Image, moving: Image, start: Transform, forward: Transform) -> dict[str, Any]:

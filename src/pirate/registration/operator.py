@@ -34,7 +34,7 @@ class Pirate:
         tau: weight of the prior.
         sigma: noise level for D, voxels of the field's grid.
         coverage: c, which keeps the data term's curvature, and so the stability of the step, when masks leave
-            only a part of the image to count; see `registration.register.coverage`.
+            only a part of the image to count; see `registration.additive.coverage`.
     """
 
     penalty: Similarity

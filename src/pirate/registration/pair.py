@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,9 +20,14 @@ from pirate.io import itk
 from pirate.io.fields import is_axial
 from pirate.io.geometry import Form
 from pirate.registration import inputs
+from pirate.registration.affine import align
+from pirate.registration.affine_steps import Kind as Motion
 from pirate.registration.apply import apply
 from pirate.registration.inputs import ImageLike, Kind, as_image
 from pirate.transform import Affine, Displacement, Transform
+
+FOUND: tuple[Motion, ...] = ("rigid", "similarity", "affine")
+"""Starts that are found by aligning the images."""
 
 MARGIN = 0.1
 """Part of the fixed grid's length by which it may be extended where the moving image goes on."""
@@ -61,6 +67,8 @@ class Pair:
     fixed_labels: Image | None
     moving_labels: Image | None
     affine: Affine | None
+    remarks: tuple[str, ...] = ()
+    """Sentences about the affine start."""
 
     @staticmethod
     def read(sources: Sources) -> Pair:
@@ -71,7 +79,9 @@ class Pair:
             )
         a, b = sources.image(sources.fixed, "fixed"), sources.image(sources.moving, "moving")
         affine = _in_plane(read_start(sources.affine), a.grid)
-        inputs.check_pair(a, b, affine or Affine(np.eye(4)))
+        inputs.check_pair(a, b)
+        if sources.affine not in FOUND:
+            inputs.check_overlap(a, b, affine or Affine(np.eye(4)))
         pair = Pair(
             a,
             b,
@@ -85,6 +95,25 @@ class Pair:
             inputs.common_labels(pair.fixed_labels, pair.moving_labels)
         return pair
 
+    def aligned(self, start: str | os.PathLike[str] | Affine, mutual: bool, device: torch.device) -> Pair:
+        """The pair with an affine start of the kind that `start` names; itself where `start` is something else.
+
+        Args:
+            start: "rigid", "similarity", "affine", or anything that `read_start` has dealt with.
+            mutual: compare by mutual information, for images of different contrast, instead of correlation.
+            device: where to compute.
+        """
+        kind = next((name for name in FOUND if name == start), None)
+        if kind is None:
+            return self
+        found = align(
+            self.fixed, self.moving, kind, penalty="mutual" if mutual else "correlation",
+            fixed_mask=self.fixed_mask, moving_mask=self.moving_mask, device=device,
+        )  # fmt: skip
+        inputs.check_overlap(self.fixed, self.moving, found.affine)
+        remarks = (found.note,) if found.note else ()
+        return replace(self, affine=_in_plane(found.affine, self.fixed.grid), remarks=remarks)
+
     @property
     def images(self) -> dict[str, Image]:
         """Every image that was given, by its role."""
@@ -93,8 +122,9 @@ class Pair:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was repaired while reading."""
-        return tuple(f"{role}: {note}" for role, image in self.images.items() for note in image.notes)
+        """What was repaired while reading, and what the affine start has to say."""
+        repaired = (f"{role}: {note}" for role, image in self.images.items() for note in image.notes)
+        return (*repaired, *self.remarks)
 
     @property
     def start(self) -> Transform:
@@ -171,10 +201,10 @@ def _trimmed(shown: NDArray[np.bool_], margins: tuple[tuple[int, int], ...]) -> 
 
 
 def read_start(affine: str | os.PathLike[str] | Affine) -> Affine | None:
-    """Turn the `affine` option into an `Affine`, or None for "none"."""
+    """Turn the `affine` option into an `Affine`; None for "none" and for what has yet to be found."""
     if isinstance(affine, Affine):
         return affine
-    return None if str(affine) == "none" else itk.read_affine(Path(affine))
+    return None if str(affine) in ("none", *FOUND) else itk.read_affine(Path(affine))
 
 
 def _in_plane(affine: Affine | None, grid: Grid) -> Affine | None:

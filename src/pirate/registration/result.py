@@ -25,6 +25,7 @@ from pirate.io import composite, fields, itk, nifti, transforms
 from pirate.io.atomic import sha256_of, write_json, write_text
 from pirate.registration.apply import apply
 from pirate.registration.inputs import ImageLike, as_image
+from pirate.registration.writers import Writers, writing
 from pirate.settings import Settings
 from pirate.solvers.solution import Record, Status
 from pirate.transform import Affine, Displacement, Transform
@@ -137,35 +138,37 @@ class Registration:
             raise UsageError(f"cannot write {', '.join(unknown)}; the outputs are {', '.join(OUTPUTS)}.")
         folder = prepare_folder(out, force)
         old = _begin(folder)
-        written: list[Path] = []
-        if "warped" in write:
-            written.append(folder / "warped.nii.gz")
-            nifti.write_image(written[-1], self.warped.data, self.warped.grid, description="pirate warped")
-        if "warp" in write:
-            written.append(folder / transforms.FORWARD_WARP)
-            fields.write_field(written[-1], self.displacement(self.forward))
-        if "inverse" in write:
-            written.append(folder / transforms.INVERSE_WARP)
-            fields.write_field(written[-1], self.displacement(self.inverse))
-        if any(isinstance(part, Affine) for part in self.forward.parts):
-            written.append(folder / transforms.AFFINE)
-            itk.write_affine(
-                written[-1], self.affine, fields.itk_form(self.displacement(self.forward)).grid.ndim
-            )
-        if "composite" in write:
-            written.append(folder / "transform.h5")
-            composite.write_composite(written[-1], self.forward)
-        write_json(folder / "metrics.json", dict(self.metrics))
-        write_text(folder / "trace.csv", trace_table(self.trace))
-        written += [folder / "metrics.json", folder / "trace.csv"]
-        if "figures" in write and figures is not None:
-            written += figures(self, folder / "figures")
-        for path in old - set(written):
+        with writing(self.threads) as writers:
+            self._add_files(writers, folder, write)
+            drawn = figures(self, folder / "figures") if "figures" in write and figures is not None else ()
+            digests = writers.digests()
+        digests |= {path: sha256_of(path) for path in drawn}
+        for path in old - set(digests):
             path.unlink(missing_ok=True)
-        write_json(folder / transforms.DONE, self._record(folder, written, command))
-        return [*written, folder / transforms.DONE]
+        write_json(folder / transforms.DONE, self._record(folder, digests, command))
+        return [*digests, folder / transforms.DONE]
 
-    def _record(self, folder: Path, written: Sequence[Path], command: Sequence[str]) -> dict[str, Any]:
+    def _add_files(self, writers: Writers, folder: Path, write: Sequence[str]) -> None:
+        """Start to write everything but the figures; the largest files first, because they take longest."""
+        there, back = self.displacement(self.forward), self.displacement(self.inverse)
+        if "composite" in write:
+            writers.add(folder / "transform.h5", lambda path: composite.write_composite(path, self.forward))
+        if "warp" in write:
+            writers.add(folder / transforms.FORWARD_WARP, lambda path: fields.write_field(path, there))
+        if "inverse" in write:
+            writers.add(folder / transforms.INVERSE_WARP, lambda path: fields.write_field(path, back))
+        if "warped" in write:
+            writers.add(folder / "warped.nii.gz", self._write_warped)
+        if any(isinstance(part, Affine) for part in self.forward.parts):
+            ndim = fields.itk_form(there).grid.ndim
+            writers.add(folder / transforms.AFFINE, lambda path: itk.write_affine(path, self.affine, ndim))
+        writers.add(folder / "metrics.json", lambda path: write_json(path, dict(self.metrics)))
+        writers.add(folder / "trace.csv", lambda path: write_text(path, trace_table(self.trace)))
+
+    def _write_warped(self, path: Path) -> None:
+        nifti.write_image(path, self.warped.data, self.warped.grid, description="pirate warped")
+
+    def _record(self, folder: Path, digests: Mapping[Path, str], command: Sequence[str]) -> dict[str, Any]:
         """What ``run.json`` holds: enough to know what was done, to what, with what, and to do it again."""
         return {
             "pirate": pirate.__version__,
@@ -192,7 +195,7 @@ class Registration:
                 "python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__,
                 "platform": platform.platform(),
             },
-            "outputs": {p.relative_to(folder).as_posix(): sha256_of(p) for p in written},
+            "outputs": {p.relative_to(folder).as_posix(): digest for p, digest in digests.items()},
         }  # fmt: skip
 
 

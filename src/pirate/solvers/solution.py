@@ -22,6 +22,9 @@ class Status(enum.Enum):
     EXHAUSTED = "all iterations were spent before the tolerance was met"
     DIVERGED = "the field or its energy stopped being finite; the last finite field is returned"
     STOPPED = "the iteration was asked to stop before the tolerance was met"
+    SETTLED = "on every level the data term stopped improving"
+    FINISHED = "every level took all its steps"
+    OVERTIME = "the time budget was spent; the field is the best so far"
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class Record:
         t: its index, from 0.
         gamma: the step size it was given.
         energy: at the field it was given.
-        residual: ``|T(x) - x| / |T(x)|``, the largest of the batch, without unit.
+        residual: ``|T(x) - x| / |T(x)|``, the largest of the batch, without unit; the compositional scheme takes
+            the longest vectors, before the field is smoothed.
         residual_per_step: residual / gamma; this does not vanish just because the step does.
     """
 

@@ -46,6 +46,15 @@ struct Intervals {
     }
     return *this;
   }
+  // What both have.
+  Intervals& meet(const Intervals& other) {
+    for (std::size_t x = 0; x < lo.size(); ++x) {
+      lo[x] = std::max(lo[x], other.lo[x]);
+      hi[x] = std::min(hi[x], other.hi[x]);
+      if (empty(x)) lo[x] = kNever, hi[x] = -kNever;
+    }
+    return *this;
+  }
   Intervals& join(const Intervals& other) {
     join(0, other, 0, lo.size());
     return *this;

@@ -10,8 +10,8 @@
 // Force on the field: that gradient times the gradient of the image, either of the moving image at x + field(x)
 // (additive update: the exact derivative) or of the warped image (compositional update).
 //
-// A window in which f is 0 throughout adds nothing to the value or to the gradient, whatever w is: cross, vf
-// and f are 0. So all work is confined, row by row, to the foreground of f grown by the windows.
+// A window in which q f is 0 throughout adds nothing to the value or to the gradient, whatever w is: cross, vf
+// and q f are 0. So all work is confined, row by row, to the foreground of f grown by the windows.
 //
 // A thread walks through its planes: plane i is warped, plane i - r gets its statistics, plane i - 2 r its
 // force. Sums along i are taken from a ring of planes of f and w; along j from a ring of rows; along k from one
@@ -37,12 +37,18 @@ struct Problem {
   Mode mode;
   bool squared;
   int radius;
-  float epsilon;
+  float epsilon, intensity;  // intensity: weight of (w - f)^2 where f is not 0
   const float *fixed, *warped, *moving, *field, *weight;
   float* out;  // gradient (1 channel) or force (d channels)
 };
 
 int round_up(int n) { return (n + 15) / 16 * 16; }
+
+// Where f is not 0 and counts.
+Intervals seen(const Problem& p) {
+  Intervals f = foreground(p.s, p.fixed);
+  return p.weight ? f.meet(foreground(p.s, p.weight)) : f;
+}
 
 // Where each stage works.
 struct Stages {
@@ -53,7 +59,7 @@ struct Stages {
   Intervals planes;      // what a plane of box(A), .. must be valid on
   Intervals warp;        // where w is needed
   Stages(const Problem& p, int ri, int rj, int rk)
-      : statistics(foreground(p.s, p.fixed).over_j(rj).over_i(ri).widen(rk, 0, p.s.k)),
+      : statistics(seen(p).over_j(rj).over_i(ri).widen(rk, 0, p.s.k)),
         sums(statistics.over_j(rj).widen(rk, -rk - V, p.s.k + rk)),
         sums_j(sums.over_j(rj)),
         force(sums.over_i(ri).widen(0, 0, p.s.k)),
@@ -261,6 +267,12 @@ class Walk {
         const vf q = load(q_ + slot(i, j) + k);
         a *= q, b2 *= q, c *= q;
       }
+      if (p_.intensity > 0.f) {
+        const vf f = load(f_ + slot(i, j) + k), difference = load(w_ + slot(i, j) + k) - f;
+        vf square = only(p_.intensity * (difference * difference), f != 0.f);
+        if constexpr (Weighted) square *= load(q_ + slot(i, j) + k);
+        c -= square;
+      }
       // Lanes past `hi` saw memory that was never written: masked, not multiplied by 0, for it may not be a number.
       const vf ab = only(a * mf + b2 * mw, keep);
       a = only(a, keep), b2 = only(b2, keep), c = only(c, keep);
@@ -348,7 +360,7 @@ class Walk {
     const float* down_j = j + 1 < s_.j ? w + pitch_ : w;
     const float half_i = i > 0 && i + 1 < s_.i ? 0.5f : 1.f, half_j = j > 0 && j + 1 < s_.j ? 0.5f : 1.f;
     const Mode mode = p_.mode;
-    const float scale = scale_;
+    const float scale = scale_, pull = -2.f * p_.intensity * scale_;
     const int nk = s_.k, d = s_.d;
     float* const result = p_.out + row;
     vectors(lo, hi, [&](int k, auto part) PIRATE_BODY {
@@ -357,7 +369,9 @@ class Walk {
         v[c] = load(box[c][0] + k);
         for (int m = 1; m < n; ++m) v[c] += load(box[c][m] + k);
       }
-      vf g = (load(f + k) * v[0] + load(w + k) * v[1] - v[2]) * scale;
+      const vf ff = load(f + k), ww = load(w + k);
+      vf g = (ff * v[0] + ww * v[1] - v[2]) * scale;
+      if (pull > 0.f) g += only(pull * (ww - ff), ff != 0.f);
       if constexpr (Weighted) g *= load(q_ + here + k);
       float* out = result + k;
       if (mode == Mode::kGiven) {
@@ -438,6 +452,8 @@ double solve(const Problem& p) {
 }
 
 double solve(const Problem& p) {
+  if (p.weight && p.s.d == 3 && p.radius == 2) return solve<2, true>(p);
+  if (p.weight && p.s.d == 3 && p.radius == 3) return solve<3, true>(p);
   if (p.weight) return solve<0, true>(p);
   if (p.s.d == 3 && p.radius == 1) return solve<1, false>(p);
   if (p.s.d == 3 && p.radius == 2) return solve<2, false>(p);
@@ -448,14 +464,15 @@ double solve(const Problem& p) {
 }  // namespace
 
 double local_correlation(const Shape& s, const float* fixed, const float* warped, const float* weight, int radius,
-                         bool squared, float epsilon, float* gradient) {
-  return solve({s, Mode::kGiven, squared, radius, epsilon, fixed, warped, nullptr, nullptr, weight, gradient});
+                         bool squared, float epsilon, float intensity, float* gradient) {
+  return solve({s, Mode::kGiven, squared, radius, epsilon, intensity, fixed, warped, nullptr, nullptr, weight, gradient});
 }
 
 double local_correlation_force(const Shape& s, const float* fixed, const float* moving, const float* field,
-                               int radius, bool squared, float epsilon, bool compositional, float* force) {
+                               const float* weight, int radius, bool squared, float epsilon, float intensity,
+                               bool compositional, float* force) {
   const Mode mode = compositional ? Mode::kCompositional : Mode::kAdditive;
-  return solve({s, mode, squared, radius, epsilon, fixed, nullptr, moving, field, nullptr, force});
+  return solve({s, mode, squared, radius, epsilon, intensity, fixed, nullptr, moving, field, weight, force});
 }
 
 }  // namespace pirate::PIRATE_VARIANT

@@ -1,9 +1,11 @@
 // Python's view of the kernels: addresses of dense float32 memory, which pirate/kernels/__init__.py has checked.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -55,6 +57,14 @@ Shape shape(const Sizes& n) {
   return n.size() == 3 ? Shape{n[0], n[1], n[2], 3} : Shape{n[0], 1, n[1], 2};
 }
 
+// Addresses in the order of DataTerm; 0 for what is missing.
+using Addresses = std::array<Address, 6>;
+pirate::DataTerm data_term(const Addresses& a) {
+  return {in(a[0]), in(a[1]), in(a[2]), in(a[3]), in(a[4]), out(a[5])};
+}
+using Result = std::tuple<double, double, double, double, double, double>;
+Result result(double value, const pirate::Moments& m) { return {value, m.q, m.f, m.ff, m.w, m.ww}; }
+
 // One list of taps for each of i, j, k; a 2-D grid has none for j.
 std::tuple<std::vector<float>, std::vector<float>, std::vector<float>> by_axis(const Sizes& n, const Lists& taps) {
   if (taps.size() != n.size()) throw std::invalid_argument("one list of taps for each axis");
@@ -92,23 +102,49 @@ NB_MODULE(_kernels, m) {
                                        out(gradient));
   }, free);
   m.def("local_correlation", [](const Sizes& n, Address fixed, Address warped, Address weight, int radius,
-                                bool squared, float epsilon, Address gradient) {
+                                bool squared, float epsilon, float intensity, Address gradient) {
     if (radius < 1 || radius > 64) throw std::invalid_argument("unsupported radius");
-    return kernels->local_correlation(shape(n), in(fixed), in(warped), in(weight), radius, squared, epsilon,
+    return kernels->local_correlation(shape(n), in(fixed), in(warped), in(weight), radius, squared, epsilon, intensity,
                                       out(gradient));
   }, free);
   m.def("local_correlation_force", [](const Sizes& n, Address fixed, Address moving, Address field, int radius,
-                                      bool squared, float epsilon, bool compositional, Address force) {
+                                      bool squared, float epsilon, float intensity, bool compositional, Address force,
+                                      Address weight) {
     if (radius < 1 || radius > 64) throw std::invalid_argument("unsupported radius");
-    return kernels->local_correlation_force(shape(n), in(fixed), in(moving), in(field), radius, squared, epsilon,
-                                            compositional, out(force));
+    return kernels->local_correlation_force(shape(n), in(fixed), in(moving), in(field), in(weight), radius, squared,
+                                            epsilon, intensity, compositional, out(force));
+  }, free);
+  m.def("gradient_product", [](const Sizes& n, Address warped, Address coefficient, Address to) {
+    kernels->gradient_product(shape(n), in(warped), in(coefficient), out(to));
+  }, free);
+  m.def("squared_error", [](const Sizes& n, const Addresses& term) {
+    pirate::Moments m;
+    const double value = kernels->squared_error(shape(n), data_term(term), m);
+    return result(value, m);
+  }, free);
+  m.def("correlation", [](const Sizes& n, const Addresses& term) {
+    pirate::Moments m;
+    const double value = kernels->correlation(shape(n), data_term(term), m);
+    return result(value, m);
+  }, free);
+  m.def("mutual_information", [](const Sizes& n, const Addresses& term, Address bin, int bins, double low, double high) {
+    if (bins < 5 || bins > 32767 || !(low < high)) throw std::invalid_argument("unsupported bins or range");
+    pirate::Moments m;
+    const auto* rows = reinterpret_cast<const std::uint16_t*>(bin);
+    const double value = kernels->mutual_information(shape(n), data_term(term), rows, bins, low, high, m);
+    return result(value, m);
   }, free);
   m.def("correlate", [](const Sizes& n, int channels, Address x, const Lists& taps, Address to) {
     const auto [i, j, k] = by_axis(n, taps);
     kernels->correlate(shape(n), channels, in(x), i.data(), i.size(), j.data(), j.size(), k.data(), k.size(), out(to));
   }, free);
-  m.def("compose_small", [](const Sizes& n, Address field, Address update, Address to) {
-    kernels->compose_small(shape(n), in(field), in(update), out(to));
+  m.def("compose_small", [](const Sizes& n, Address field, Address update, const std::vector<float>& scale, Address to) {
+    if (scale.size() != n.size()) throw std::invalid_argument("one scale for each axis");
+    kernels->compose_small(shape(n), in(field), in(update), scale.data(), out(to));
+  }, free);
+  m.def("longest", [](const Sizes& n, Address x, const std::vector<float>& weight) {
+    if (weight.size() != n.size()) throw std::invalid_argument("one weight for each channel");
+    return kernels->longest(shape(n), in(x), weight.data());
   }, free);
   m.def("determinant", [](const Sizes& n, Address field, bool forward, Address to) {
     kernels->determinant(shape(n), in(field), forward, out(to));
@@ -118,6 +154,15 @@ NB_MODULE(_kernels, m) {
     double least;
     kernels->folds(shape(n), in(field), &central, &forward, &least);
     return std::make_tuple(central, forward, least);
+  }, free);
+  m.def("fold_sums", [](const Sizes& n, Address field, Address mask) {
+    pirate::FoldSums s;
+    kernels->fold_sums(shape(n), in(field), reinterpret_cast<const std::uint8_t*>(mask), &s);
+    return std::make_tuple(s.voxels, s.folds, s.cells, s.forward_folds, s.bad_cells, s.volume, s.logs, s.squares,
+                           s.least, s.largest, s.finite);
+  }, free);
+  m.def("mark_folds", [](const Sizes& n, Address field, float epsilon, Address marks) {
+    return kernels->mark_folds(shape(n), in(field), epsilon, reinterpret_cast<std::uint8_t*>(marks));
   }, free);
   m.def("resize_field", [](const Sizes& from, const Sizes& to, Address field, Address target) {
     kernels->resize_field(shape(from), shape(to), in(field), out(target));

@@ -1,0 +1,1 @@
+"""Parts of ``benchmarks/peers.py``: the plan, the processes, the measuring, the page."""
