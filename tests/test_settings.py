@@ -133,7 +133,8 @@ def test_a_config_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fast", "default", "best"])
 def test_the_compositional_presets_have_a_value_for_every_level(name: str, ndim: int) -> None:
     s = preset(name, ndim)
-    assert s.scheme == "compositional" and s.levels[-1] == 1
+    assert s.scheme == "compositional"
+    assert s.levels[-1] == 1
     levels = [s.level(i) for i in range(len(s.levels))]
     assert [level.shrink for level in levels] == list(s.levels)
     assert all(level.field_sigma > 0 for level in levels)

@@ -204,7 +204,7 @@ OTHER_SCHEME = {
 }
 """Settings without effect in a scheme."""
 
-KNOB = 1.15
+KNOB = 1.12
 """What a tenth on the smoothness scale multiplies `Settings.field_sigma` by."""
 
 
@@ -263,9 +263,9 @@ PRESETS = ("fast", "default", "best", "paper")
 """Names that ``--preset`` takes."""
 
 _VOLUME = {
-    "fast": {"iterations": (40, 30, 7), "window": (7, 7, 5), "field_sigma": (0.6, 0.4, 0.3)},
-    "default": {"iterations": (60, 40, 18), "window": (7, 7, 7), "field_sigma": (0.6, 0.4, 0.35)},
-    "best": {"iterations": (100, 80, 60), "window": (7, 7, 9), "field_sigma": (0.6, 0.4, 0.35)},
+    "fast": {"iterations": (40, 20, 4), "window": (7, 5, 5), "field_sigma": (0.6, 0.4, 0.38)},
+    "default": {"iterations": (60, 45, 9), "window": (7, 7, 7), "field_sigma": (0.6, 0.4, 0.38)},
+    "best": {"iterations": (100, 80, 60), "window": (7, 7, 9), "field_sigma": (0.6, 0.4, 0.38)},
 }
 _PLANE = {
     "fast": {"iterations": (40, 40, 20)},
@@ -294,6 +294,8 @@ def preset(name: str, ndim: int) -> Settings:
         force_sigma=1.2, step=1.0, tolerance=0.0002,
     )  # fmt: skip
     if ndim == 2:
-        own = base.changed({"window": (9, 17, 21), "field_sigma": (1.2, 0.6, 0.35)})
+        own = base.changed(
+            {"window": (9, 17, 21), "field_sigma": (1.2, 0.6, 0.35), "force_sigma": 1.0, "tolerance": 2e-5}
+        )
         return own.changed(_PLANE[name])
     return base.changed(_VOLUME[name])

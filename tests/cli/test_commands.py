@@ -41,7 +41,7 @@ def test_register_writes_what_it_promises(files: Path, pirate_command: Command) 
         "run.json", "figures/slices.png", "figures/difference.png", "figures/warped_grid.png",
         "figures/determinant.png", "figures/convergence.png",
     }  # fmt: skip
-    assert "affine.txt" not in names
+    assert "affine.txt" in names
     assert not any(".part" in name for name in names)
     assert "Dice" in out
     assert "folded voxels 0.0000 %" in out
@@ -54,7 +54,9 @@ def test_register_writes_what_it_promises(files: Path, pirate_command: Command) 
 
 def test_only_what_was_asked_for_is_written(files: Path, pirate_command: Command) -> None:
     out = registered(files, pirate_command, "--write", "warped", "--quiet")
-    assert {p.name for p in out.iterdir()} == {"warped.nii.gz", "metrics.json", "trace.csv", "run.json"}
+    assert {p.name for p in out.iterdir()} == {
+        "warped.nii.gz", "affine.txt", "metrics.json", "trace.csv", "run.json",
+    }  # fmt: skip
 
 
 def test_apply_brings_images_labels_and_points_through(files: Path, pirate_command: Command) -> None:
@@ -133,7 +135,7 @@ def test_convert_there_and_back(tmp_path: Path, pirate_command: Command, pair: C
     fixed, moving = pair((20, 22, 18))  # type: ignore[misc]
     for name, image in (("fixed", fixed), ("moving", moving)):
         write_image(tmp_path / f"{name}.nii.gz", image.data, image.grid)
-    out = registered(tmp_path, pirate_command)
+    out = registered(tmp_path, pirate_command, "--affine", "none")
     grids = ("--fixed", tmp_path / "fixed.nii.gz", "--moving", tmp_path / "moving.nii.gz")
     original = nib.load(out / "moving_to_fixed_warp.nii.gz").get_fdata()
     for form, name in (("fsl", "fsl.nii.gz"), ("l2r", "disp_f_m.nii.gz"), ("h5", "t.h5")):
@@ -158,7 +160,8 @@ BAD = [
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--memory-limit", "0.02"), 6, "needs about"),
     (("register", "{fixed}", "{moving}", "--out", "{out}", "--set", "iterations=3",
       "--require-convergence", "--set", "tolerance=1e-9"), 5, "not converged"),
-    (("register", "{fixed}", "{moving}", "--out", "{out}", "--require-convergence"), 2, "needs a tolerance"),
+    (("register", "{fixed}", "{moving}", "--out", "{out}", "--preset", "paper",
+      "--require-convergence"), 2, "needs a tolerance"),
     (("apply", "{nowhere}", "{moving}", "--out", "{out}.nii.gz"), 3, "no such file or folder"),
     (("apply", "{full}", "points.csv", "--out", "{out}.nii.gz"), 2, "points stay points"),
     (("register", "{fixed}", "{moving}", "--out", "{text}"), 4, "cannot be written"),
@@ -225,7 +228,14 @@ def test_ctrl_c_and_exhausted_memory_have_their_codes(
 def test_doctor_says_what_there_is(pirate_command: Command) -> None:
     code, said, _ = pirate_command("doctor", "--threads", "1")
     assert code == 0
-    for word in ("pirate", "torch", "compiled kernels", "threads: 1", "memory", "500 iterations"):
+    for word in (
+        "pirate",
+        "torch",
+        "compiled kernels",
+        "threads: 1",
+        "memory",
+        "the steps of the default preset",
+    ):
         assert word in said
 
 

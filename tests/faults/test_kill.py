@@ -19,7 +19,17 @@ from pirate.io.transforms import read_transform
 
 def start(files: Path, out: Path, iterations: int) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "pirate", "register", files / "fixed.nii.gz", files / "moving.nii.gz"]
-    options = ["--out", out, "--set", f"iterations={iterations}", "--threads", "1", "--force"]
+    options = [
+        "--out",
+        out,
+        "--set",
+        f"iterations={iterations}",
+        "--threads",
+        "1",
+        "--force",
+        "--preset",
+        "paper",
+    ]
     return subprocess.Popen(
         [*map(str, words), *map(str, options)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -45,7 +45,8 @@ def test_the_field_goes_the_right_way_without_an_affine(
     found = result.field[:, inside].mean(1)
     assert found @ expected > 0.2 * expected @ expected
     assert result.metrics["penalty_after"] < 0.9 * result.metrics["penalty_before"]
-    assert no_folds(dict(result.metrics)) and result.flags == ()
+    assert no_folds(dict(result.metrics))
+    assert result.flags == ()
     assert result.metrics["inverse_error_median_voxels"] < 0.05
     assert result.metrics["inverse_error_p999_voxels"] < 0.5
 

@@ -32,7 +32,7 @@ print(json.dumps({"needed": peak_memory() - before, "estimate": estimate}))
     ("name", "changes"),
     [
         ("paper", {}), ("paper", {"prior": "tv"}), ("paper", {"penalty": "mutual"}),
-        ("default", {}), ("default", {"prior": "tv"}), ("default", {"penalty": "mutual"}),
+        ("default", {}), ("default", {"prior": "tv", "every": 2}), ("default", {"penalty": "mutual"}),
     ],
 )  # fmt: skip
 def test_the_estimate_is_an_upper_bound(name: str, changes: dict[str, object]) -> None:

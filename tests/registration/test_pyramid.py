@@ -118,8 +118,10 @@ def test_identical_images_stay_where_they_are() -> None:
 def test_time_that_is_up_ends_the_steps_with_the_field_so_far() -> None:
     images = pair((24, 24, 24))
     solution = run(images, settings(), deadline=time.monotonic() - 1)
-    assert solution.status is Status.OVERTIME and not solution.trace
-    assert solution.field.shape == (1, 3, 24, 24, 24) and solution.field.abs().max() == 0
+    assert solution.status is Status.OVERTIME
+    assert not solution.trace
+    assert solution.field.shape == (1, 3, 24, 24, 24)
+    assert solution.field.abs().max() == 0
 
 
 def test_an_observer_may_stop_it() -> None:
@@ -130,8 +132,10 @@ def test_an_observer_may_stop_it() -> None:
         return len(seen) == 5
 
     solution = run(pair((24, 24, 24)), settings(), observe=stop)
-    assert solution.status is Status.STOPPED and len(solution.trace) == 5
-    assert solution.field.shape == (1, 3, 24, 24, 24) and bool(torch.isfinite(solution.field).all())
+    assert solution.status is Status.STOPPED
+    assert len(solution.trace) == 5
+    assert solution.field.shape == (1, 3, 24, 24, 24)
+    assert bool(torch.isfinite(solution.field).all())
 
 
 def test_the_prior_acts_every_so_many_steps_and_sees_the_level() -> None:
@@ -189,6 +193,14 @@ def test_cropping_keeps_what_is_not_background_and_fill_restores_the_grid() -> N
     assert full.shape == (1, 3, 40, 30, 20)
     assert torch.equal(box.cut(full), field)
     assert torch.equal(full[:, :, 0, 10, 5], field[:, :, 0, 2, 5])
+
+
+def test_steps_that_lead_nowhere_are_taken_back() -> None:
+    """Every step of such a length makes two images worse that agree already but for noise."""
+    fixed = pair((24, 24, 24)).fixed
+    noise = 1e-4 * torch.randn(fixed.shape, generator=torch.Generator().manual_seed(3))
+    solution = run(Images(fixed, fixed + noise, None, None, (1.0, 1.0, 1.0)), settings(iterations=[5, 5]))
+    assert solution.field.abs().max() == 0
 
 
 @pytest.mark.parametrize("shape", [(40, 30), (40, 30, 20)])

@@ -154,7 +154,7 @@ def test_the_ablations_terms_do_what_they_are_for(pair: Pair) -> None:
 @pytest.mark.parametrize("penalty", ["local", "squared", "mutual"])
 def test_the_other_data_terms_align_too(pair: Pair, penalty: str) -> None:
     fixed, moving = pair((40, 44))
-    gamma = {"local": 2.0, "squared": 20.0, "mutual": 2.0}[penalty]
+    gamma = {"local": 2.0, "squared": 20.0, "mutual": 0.5}[penalty]
     changes = {"penalty": penalty, "gamma": gamma, "alpha": 0.01, "window": 7, "iterations": 80}
     result = register(fixed, moving, settings=changes)
     inside = fixed.data > 0.4
@@ -369,7 +369,7 @@ def test_values_whose_squares_overflow_are_scaled_away(pair: Pair) -> None:
     huge = Image(moving.data * np.float32(1e30), moving.grid, "huge")
     a, b = register(fixed, huge, settings=QUICK), register(fixed, moving, settings=QUICK)
     np.testing.assert_allclose(a.field, b.field, atol=1e-3)
-    assert pirate.register is register
+    assert pirate.register is any_register
 
 
 def test_a_prior_that_fails_is_named_and_not_taken_for_a_divergence(pair: Pair) -> None:

@@ -83,6 +83,8 @@ def run(request: Request) -> None:
     started = time.perf_counter()
     configure_log(request.quiet)
     outputs, settings, form = request.outputs, request.settings, request.form
+    if request.require_convergence and request.preset == "paper" and not settings.get("tolerance"):
+        raise UsageError("--require-convergence needs a tolerance; add for example --set tolerance=0.001.")
     with prepared(request.out, request.force), Bar(request.quiet) as bar:
         result = register(
             request.fixed, request.moving, preset=request.preset, smoothness=request.smoothness, prior=request.prior,

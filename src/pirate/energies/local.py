@@ -20,6 +20,9 @@ from pirate.ops.resample import resize_field, resize_field_adjoint
 ROUNDING = 1e-13
 """A window whose variance is below this part of its mean square is flat: the rest is float64 rounding."""
 
+LEAST_WEIGHT = 1e-4
+"""A window with less weight does not count: its means would be quotients of rounding errors."""
+
 DOUBT = 0.01
 """So near to 1, or not a number, the value may be that of an image constant in its mask: then it is examined."""
 
@@ -72,7 +75,7 @@ class LocalCorrelation(Similarity):
 
         dg/dw = -a (f B p + 2 w B q - B(p B(a f) / n + 2 q B(a w) / n)) + 2 intensity s m (w - f)
 
-    A window in which either image is flat has c = 0. `epsilon` has the unit of vf vw, so that for
+    A window in which either image is flat, or whose weights sum to no more than `LEAST_WEIGHT`, has c = 0. `epsilon` has the unit of vf vw, so that for
     intensities far below 1 it damps every window.
     """
 
@@ -110,6 +113,8 @@ class LocalCorrelation(Similarity):
         cross = self._sum(f * w, a) - n * mean_f * mean_w
         cross = cross.masked_fill_((vf == 0) | (vw == 0), 0)
         c, p, q = self._correlation(cross, vf, vw)
+        if a is not None:
+            c, p, q = (x.masked_fill(n <= LEAST_WEIGHT, 0) for x in (c, p, q))
         p, q = share * p, 2 * share * q
         gradient = box_sum(p * mean_f + q * mean_w, self.window)
         gradient -= f * box_sum(p, self.window) + w * box_sum(q, self.window)

@@ -22,6 +22,9 @@ LARGEST_PROBE = 1_500_000
 PER_VOXEL = 1.15
 """A voxel of a level too large for the cache costs so much more than one of the probed level."""
 
+AROUND = 5
+"""Cropping, the pyramid, the repair before the last level and the like take as long as so many of the finest steps."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -50,7 +53,8 @@ def estimate(stages: Sequence[Stage], settings: Settings, memory: int) -> Estima
     seconds = 0.0
     for stage in stages:
         factor = 1.0 if stage in small else PER_VOXEL
-        seconds += factor * rate * math.prod(stage.images.shape) * stage.level.iterations
+        steps = stage.level.iterations + (AROUND if stage is stages[-1] else 0)
+        seconds += factor * rate * math.prod(stage.images.shape) * steps
     return Estimate(seconds, memory)
 
 

@@ -172,16 +172,17 @@ def memory_estimate(fixed: tuple[int, ...], moving: tuple[int, ...], settings: S
         labels: whether label maps are measured too.
     """
     n, d = float(np.prod(fixed)), len(fixed)
-    field = d * n / settings.resolution**d  # numbers in the field
+    field = d * n / settings.resolution**d if settings.scheme == "additive" else d * n  # numbers in the field
     images = 3 * n + 4 * np.prod(
         moving
     )  # both scaled, moving on the fixed grid; files as stored and as float
-    iteration = 8 * field + {"global": 0.5, "local": 3, "squared": 24, "mutual": 40}[settings.penalty] * n
+    copies = 8 if settings.scheme == "additive" else 4
+    iteration = copies * field + {"global": 0.5, "local": 3, "squared": 3, "mutual": 4}[settings.penalty] * n
     iteration += {"none": 0.0, "gaussian": 2.0}.get(
         settings.prior, 8.0 * d
     ) * field  # TV keeps 2 d dual fields
     iteration += 2 * settings.memory * field if settings.solver == "anderson" else 0
-    finish = (4 * d + 4) * n  # full field, inverse, their copies for the files, warped, determinants
+    finish = (3 * d + 4) * n  # full field, inverse, their copies for the files, warped, determinants
     measured = 8 * n if labels else 0
     slabs = 64 * 2**20  # what is held of positions at once while resampling
     return int(4 * (images + max(iteration, finish) + measured) + slabs)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,9 +19,6 @@ from pirate.registration.inputs import common_labels
 from pirate.registration.pair import Pair
 from pirate.solvers.solution import Solution, Status
 from pirate.transform import Transform
-
-IDENTICAL = 1e-9
-"""A penalty this small before the registration means that the images are the same."""
 
 UNRELATED = 0.75
 """One minus the correlation: above it after the registration the images hardly match anywhere."""
@@ -38,7 +34,7 @@ def measure(
     pair: Pair, solution: Solution, mended: Repair, inverse_error: Tensor, forward: Transform
 ) -> dict[str, Any]:
     """Numbers for ``metrics.json``: folding, repair, inverse error, the field's size, overlap."""
-    length = torch.linalg.vector_norm(mended.field, dim=1)
+    length = mended.field.square().sum(1).sqrt_()
     last = solution.trace[-1]
     metrics: dict[str, Any] = {
         **folding(mended.field),
@@ -53,7 +49,7 @@ def measure(
         "residual_per_step": last.residual_per_step,
     }
     if pair.fixed_labels is not None and pair.moving_labels is not None:
-        metrics |= overlap(pair.fixed_labels, pair.moving_labels, pair.start, forward)
+        metrics |= overlap(pair.fixed_labels, pair.moving_labels, Transform(()), forward)
     return {name: None if _infinite(value) else value for name, value in metrics.items()}
 
 
@@ -98,11 +94,11 @@ def judge(status: Status, metrics: Mapping[str, Any]) -> tuple[str, ...]:
     if status is Status.DIVERGED:
         flags.append(f"the iteration diverged: {status.value}.")
     after, before = metrics["penalty_after"], metrics["penalty_before"]
-    if before is not None and before < IDENTICAL:
+    if metrics["identical"]:
         flags.append("the images are identical already; there is nothing to align.")
     elif after is not None and metrics["penalty"] == "global" and after > UNRELATED:
         flags.append("the images still have little in common; check that their headers place them together.")
-    elif after is None or after >= before:
+    elif after is None or after > before:
         flags.append("the images are not more alike after the registration than before it.")
     if (metrics["folds_percent"] or 0) > FOLDS_LIMIT_PERCENT:
         flags.append(f"{metrics['folds_percent']:.2f} % of the voxels fold, above {FOLDS_LIMIT_PERCENT:g} %.")

@@ -125,6 +125,7 @@ def solve(
     for stage in stages:
         level, here = stage.level, stage.images
         field = resize_field(field, here.shape)
+        before, start = field.clone(), len(trace)
         step = Step(here, data_term(here, settings, level), level)
         for record in _steps(step, field, settings, denoiser, deadline):
             trace.append(record)
@@ -134,13 +135,15 @@ def solve(
                 status = Status.STOPPED
             if status is not None:
                 break
+        if len(trace) > start and not trace[-1].energy <= trace[start].energy:
+            field = before  # these steps led nowhere, as where the images agree already
         if deadline is not None and time.monotonic() >= deadline and status is None:
             status = Status.OVERTIME
         if status is not None:
             break
         settled &= bool(trace) and trace[-1].t + 1 < level.iterations
-        if stage is not stages[-1]:
-            field = repair(field).field  # a fold that a finer level inherits would grow
+        if stage in stages[-2:-1]:
+            field = repair(field).field  # a fold that the finest level inherits would grow
     if status is None:
         status = Status.SETTLED if settled else Status.FINISHED
     field = resize_field(field, stages[-1].images.shape)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -161,7 +162,7 @@ def _register(
         inputs.check_memory(needed, sources.memory_limit)
     log.info("moving %s -> fixed %s", printable(pair.moving.name), printable(pair.fixed.name))
     with clock.stage("affine"):
-        pair = pair.aligned(sources.affine, chosen.penalty == "mutual", where)
+        pair = pair if _same(pair) else pair.aligned(sources.affine, chosen.penalty == "mutual", where)
     with clock.stage("prepare"):
         denoiser = choice.denoiser(chosen, ndim, where)
         images = working_images(pair, where, robust=chosen.scheme == "compositional")
@@ -178,7 +179,8 @@ def _register(
         forward, backward = pair.transforms(displacement, inverse.field)
         warped = apply(pair.moving, forward, pair.fixed.grid, outside=float(pair.moving.data.min()))
     with clock.stage("measure"):
-        metrics = penalties(images, chosen, solution.field) | measure(
+        metrics = {"identical": bool(torch.equal(images.fixed, images.moving))}
+        metrics |= penalties(images, chosen, solution.field) | measure(
             pair, solution, mended, inverse.error, forward
         )
         if expected is not None:
@@ -191,6 +193,11 @@ def _register(
         pair.fixed, pair.moving, warped, forward, backward, metrics, solution.status, solution.trace, chosen,
         clock.seconds, peak_memory(), torch.get_num_threads(), flags, (*pair.notes, *remarks), pair.images,
     )  # fmt: skip
+
+
+def _same(pair: Pair) -> bool:
+    """Whether both images are the same, voxel by voxel, at the same place."""
+    return pair.fixed.grid == pair.moving.grid and bool(np.array_equal(pair.fixed.data, pair.moving.data))
 
 
 def _comparable(settings: Settings, images: Images) -> tuple[Settings, tuple[str, ...]]:

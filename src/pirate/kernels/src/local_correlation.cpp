@@ -42,6 +42,8 @@ struct Problem {
   float* out;  // gradient (1 channel) or force (d channels)
 };
 
+constexpr float kLeastWeight = 1e-4f;  // a window with less has c = 0: its means would be quotients of rounding
+
 int round_up(int n) { return (n + 15) / 16 * 16; }
 
 // Where f is not 0 and counts.
@@ -246,7 +248,7 @@ class Walk {
       for (int m = 0; m < Q; ++m) v[m] = along_k(line_ + m * pitch_ + k);
       vi keep = lanes_int() < hi - k;
       if constexpr (Weighted) {
-        keep &= v[5] > 0.f;
+        keep &= v[5] > kLeastWeight;
         inverse = 1.f / (keep ? v[5] : set(1.f));
       }
       const vf mf = v[0] * inverse, mw = v[1] * inverse;
