@@ -196,10 +196,10 @@ def test_cropping_keeps_what_is_not_background_and_fill_restores_the_grid() -> N
 
 
 def test_steps_that_lead_nowhere_are_taken_back() -> None:
-    """Every step of such a length makes two images worse that agree already but for noise."""
+    """Correlated by 1, the images leave nothing but rounding to follow, by steps of a voxel."""
     fixed = pair((24, 24, 24)).fixed
-    noise = 1e-4 * torch.randn(fixed.shape, generator=torch.Generator().manual_seed(3))
-    solution = run(Images(fixed, fixed + noise, None, None, (1.0, 1.0, 1.0)), settings(iterations=[5, 5]))
+    images = Images(fixed, 0.3 * fixed, None, None, (1.0, 1.0, 1.0))
+    solution = run(images, settings(iterations=[5, 5], penalty="global"))
     assert solution.field.abs().max() == 0
 
 

@@ -21,7 +21,7 @@ from pirate.io.points import Space, read_points
 from pirate.io.transforms import read_transform
 from pirate.registration.apply import apply_points
 from pirate.registration.measure import label_scores
-from pirate.transform import Affine, Displacement, Transform
+from pirate.transform import Displacement, Transform
 
 COLUMNS = ("dice_before", "dice", "dice_vote", "hd95_mm", "assd_mm")
 """What is measured of each label."""
@@ -64,8 +64,7 @@ def overlap(fixed: Image, moving: Image, forward: Transform) -> dict[str, Any]:
 
     A label that the warp loses has Dice 0 and no distance.
     """
-    start = Transform(tuple(p for p in forward.parts if isinstance(p, Affine)))
-    scores, warped = label_scores(fixed, moving, start, forward)
+    scores, warped = label_scores(fixed, moving, Transform(()), forward)
     distance = surface_distances(fixed.data, warped, fixed.grid.spacing)
     rows: dict[str, dict[str, float | None]] = {}
     for label in scores["dice"]:
@@ -96,9 +95,8 @@ def _points(fixed: Path, moving: Path, space: str, forward: Transform) -> dict[s
             "Give matching lists.",
         )
     warn_outside(a.world, forward)
-    start = Transform(tuple(p for p in forward.parts if isinstance(p, Affine)))
     return {
-        "before": point_error_mm(b.world, apply_points(a.world, start)),
+        "before": point_error_mm(b.world, a.world),
         "after": point_error_mm(b.world, apply_points(a.world, forward)),
     }
 

@@ -75,8 +75,8 @@ class LocalCorrelation(Similarity):
 
         dg/dw = -a (f B p + 2 w B q - B(p B(a f) / n + 2 q B(a w) / n)) + 2 intensity s m (w - f)
 
-    A window in which either image is flat, or whose weights sum to no more than `LEAST_WEIGHT`, has c = 0. `epsilon` has the unit of vf vw, so that for
-    intensities far below 1 it damps every window.
+    A window in which either image is flat, or whose weights sum to no more than `LEAST_WEIGHT`, has c = 0.
+    `epsilon` has the unit of vf vw, so that for intensities far below 1 it damps every window.
     """
 
     window: int = 9

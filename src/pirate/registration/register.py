@@ -179,7 +179,7 @@ def _register(
         forward, backward = pair.transforms(displacement, inverse.field)
         warped = apply(pair.moving, forward, pair.fixed.grid, outside=float(pair.moving.data.min()))
     with clock.stage("measure"):
-        metrics = {"identical": bool(torch.equal(images.fixed, images.moving))}
+        metrics: dict[str, Any] = {"identical": bool(torch.equal(images.fixed, images.moving))}
         metrics |= penalties(images, chosen, solution.field) | measure(
             pair, solution, mended, inverse.error, forward
         )
