@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from pirate.cli.registering import report
 from pirate.cli.terminal import Bar, configure_log
@@ -16,7 +17,7 @@ from pirate.errors import QualityError
 from pirate.evaluation.points import endpoint_error
 from pirate.io.nifti import write_image
 from pirate.registration.register import register
-from pirate.registration.result import prepared
+from pirate.registration.result import Registration, prepared
 from pirate.reporting.registration import draw
 
 SHAPE = (128, 144, 128)
@@ -43,7 +44,7 @@ def run(out: Path, seed: int, threads: int | None, force: bool, quiet: bool) -> 
     result.save(out, force=True, figures=draw, command=sys.argv)
     brain = pair.fixed_labels.data > 0
     before = endpoint_error(np.zeros_like(pair.field), pair.field, pair.fixed.grid.spacing, brain)
-    after = endpoint_error(result.field, pair.field, pair.fixed.grid.spacing, brain)
+    after = endpoint_error(_found(result, brain), pair.field, pair.fixed.grid.spacing, brain)
     typer.echo(
         "true error of the field in the brain "
         f"{before['mean_voxels']:.2f} -> {after['mean_voxels']:.2f} voxels on average, "
@@ -54,3 +55,12 @@ def run(out: Path, seed: int, threads: int | None, force: bool, quiet: bool) -> 
         typer.echo(f"look at {out / 'figures'}; the generated images are in {folder}", err=True)
     if result.flags:
         raise QualityError(" ".join(result.flags))
+
+
+def _found(result: Registration, brain: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Displacement of field and affine together, (3, *shape) in voxels, 0 outside the brain."""
+    grid, voxels = result.fixed.grid, np.argwhere(brain)
+    there = grid.to_voxel(result.forward.map(grid.to_world(voxels)))
+    found = np.zeros((3, *grid.shape), np.float32)
+    found[:, brain] = (there - voxels).T
+    return found
