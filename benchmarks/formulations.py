@@ -188,7 +188,8 @@ def main() -> None:
         rows.append(f"| {name} | {d:.4f} | {central:.4f} | {forward:.4f} | {cells:.0f} | {seconds:.1f} |")
     page = [
         "# What a step should be", "",
-        f"Means over {given.pairs} training pairs, before any repair; `python benchmarks/formulations.py DATA --out ...`.",
+        f"Means over {given.pairs} training pairs, before any repair, by",
+        "`python benchmarks/formulations.py DATA --out docs/results/formulations.md`.",
         "The seconds of the centre-only gradient are those of plain torch; all others use the compiled kernels.", "",
         "| candidate | Dice | folds central % | folds forward % | bad cells | seconds |", "|---|---|---|---|---|---|",
         *rows,

@@ -193,7 +193,7 @@ def sizes() -> list[str]:
         print(rows[-1], flush=True)
     head = (
         "voxels | registration s | ns per voxel | steps s: taken / expected before | peak MB of the process | "
-        "MB of arrays expected before"
+        "MB expected before"
     )
     return [
         "## Time and memory against size (generated brains, `default`, two threads)",

@@ -26,6 +26,10 @@ AROUND = 5
 """Cropping, the pyramid, the repair before the last level and the like take as long as so many of the finest steps."""
 
 
+INTERPRETER = 300_000_000
+"""Bytes of a process that has loaded everything and no image."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What a registration will take.
@@ -55,7 +59,7 @@ def estimate(stages: Sequence[Stage], settings: Settings, memory: int) -> Estima
         factor = 1.0 if stage in small else PER_VOXEL
         steps = stage.level.iterations + (AROUND if stage is stages[-1] else 0)
         seconds += factor * rate * math.prod(stage.images.shape) * steps
-    return Estimate(seconds, memory)
+    return Estimate(seconds, memory + INTERPRETER)
 
 
 def _seconds_per_step(stage: Stage, settings: Settings) -> float:
