@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import typer
 
-from pirate.cli.terminal import Bar, configure_log
+from pirate.cli.terminal import Bar, configure_log, interrupts
 from pirate.errors import NotConverged, QualityError, UsageError, printable
 from pirate.io.config import read_config
 from pirate.io.geometry import Form
@@ -82,6 +82,7 @@ def run(request: Request) -> None:
     """Check the output folder, register, write everything, say what came out."""
     started = time.perf_counter()
     configure_log(request.quiet)
+    interrupts.watch()
     outputs, settings, form = request.outputs, request.settings, request.form
     if request.require_convergence and request.preset == "paper" and not settings.get("tolerance"):
         raise UsageError("--require-convergence needs a tolerance; add for example --set tolerance=0.001.")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -24,6 +26,30 @@ def configure_log(quiet: bool) -> None:
     log.handlers[:] = [handler]
     log.setLevel(logging.WARNING if quiet else logging.INFO)
     log.propagate = False
+
+
+class Interrupts:
+    """Remembers Ctrl-C: Python drops the exception where it strikes inside a callback of the interpreter's own."""
+
+    def __init__(self) -> None:
+        self.seen = False
+
+    def watch(self) -> None:
+        """Take over SIGINT; only the main thread may."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._strike)
+
+    def _strike(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raise what was dropped."""
+        if self.seen:
+            raise KeyboardInterrupt
+
+
+interrupts = Interrupts()
 
 
 class Bar:
@@ -53,6 +79,7 @@ class Bar:
 
     def __call__(self, stage: str, done: int, total: int, record: Record) -> None:
         """Show that `done` of `total` iterations of `stage` are finished."""
+        interrupts.check()
         if self.quiet:
             return
         now = time.monotonic()
