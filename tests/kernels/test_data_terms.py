@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,10 @@ from pirate.errors import InputError
 from pirate.ops.derivative import central_difference
 from pirate.ops.warp import warp
 
-pytestmark = pytest.mark.skipif(not kernels.available(), reason="the extension is not built")
+pytestmark = [
+    pytest.mark.skipif(not kernels.available(), reason="the extension is not built"),
+    pytest.mark.usefixtures("instruction_set"),
+]
 
 SHAPES = [
     (13, 10, 27),
@@ -29,17 +31,6 @@ SHAPES = [
     (40, 9, 17),
 ]
 KINDS = ["squared error", "correlation", "mutual information"]
-
-
-@pytest.fixture(autouse=True, params=["baseline", "avx2", "avx512"])
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.variant()
-    if request.param not in kernels._extension.variants():
-        pytest.skip(f"this machine does not run {request.param}")
-    kernels._extension.select(request.param)
-    yield request.param
-    kernels._extension.select(before)
-    kernels.set_threads(0)
 
 
 def images(shape: tuple[int, ...], seed: int = 0) -> list[Tensor]:

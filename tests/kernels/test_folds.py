@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,20 +11,12 @@ from pirate.errors import InputError
 from pirate.ops.derivative import forward_difference
 from pirate.ops.jacobian import CELL_FOLD, CENTRAL_FOLD, determinant, mark_folds, simplex_determinants
 
-pytestmark = pytest.mark.skipif(not kernels.available(), reason="the extension is not built")
+pytestmark = [
+    pytest.mark.skipif(not kernels.available(), reason="the extension is not built"),
+    pytest.mark.usefixtures("instruction_set"),
+]
 
 SHAPES = [(13, 10, 27), (8, 16, 24), (9, 7, 5), (2, 2, 2), (5, 1, 11), (1, 6, 9), (21, 34), (16, 7), (1, 12)]
-
-
-@pytest.fixture(autouse=True, params=["baseline", "avx2", "avx512"])
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.variant()
-    if request.param not in kernels._extension.variants():
-        pytest.skip(f"this machine does not run {request.param}")
-    kernels._extension.select(request.param)
-    yield request.param
-    kernels._extension.select(before)
-    kernels.set_threads(0)
 
 
 def rough(shape: tuple[int, ...], seed: int = 0, size: float = 0.6) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,12 @@ from pirate.errors import InputError
 from pirate.kernels import memory
 from pirate.ops import compose, derivative, jacobian, resample, smooth, warp
 
-pytestmark = pytest.mark.skipif(not kernels.available(), reason="the extension is not built")
+pytestmark = [
+    pytest.mark.skipif(not kernels.available(), reason="the extension is not built"),
+    pytest.mark.usefixtures("instruction_set"),
+]
 
 SHAPES = [(13, 10, 27), (8, 16, 24), (9, 7, 5), (5, 1, 11), (1, 6, 9), (21, 34), (16, 7), (1, 12)]
-
-
-@pytest.fixture(autouse=True, params=["baseline", "avx2", "avx512"])
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.variant()
-    if request.param not in kernels._extension.variants():
-        pytest.skip(f"this machine does not run {request.param}")
-    kernels._extension.select(request.param)
-    yield request.param
-    kernels._extension.select(before)
-    kernels.set_threads(0)
 
 
 def generator(seed: int = 0) -> torch.Generator:
