@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -14,7 +15,7 @@ from pirate.errors import InputError
 from pirate.ops.jacobian import determinant
 from pirate.ops.smooth import gaussian
 from pirate.ops.warp import warp
-from pirate.registration import pyramid
+from pirate.registration import estimate, pyramid
 from pirate.registration.data_term import data_term
 from pirate.registration.working import Box, Images, cropped
 from pirate.settings import Settings, preset
@@ -215,3 +216,23 @@ def test_an_image_without_a_number_is_refused() -> None:
     images.moving[0, 0, 12, 12, 12] = float("nan")
     with pytest.raises(InputError, match="not finite"):
         run(images, settings(penalty="local"))
+
+
+def test_the_probe_takes_a_slab_of_a_large_level_and_all_of_a_small_one() -> None:
+    small = pair((20, 24, 16))
+    assert estimate._slab(small) is small
+    high = estimate.LARGEST_PROBE // (8 * 8) + 101
+    large = Images(*(torch.rand(1, 1, high, 8, 8) for _ in range(2)), None, None, (1.0, 1.0, 1.0))
+    slab = estimate._slab(large)
+    assert math.prod(slab.shape) <= estimate.LARGEST_PROBE < math.prod(slab.shape) + 2 * 64
+    first = (high - slab.shape[0]) // 2
+    assert torch.equal(slab.moving, large.moving[:, :, first : first + slab.shape[0]])
+
+
+def test_the_estimate_counts_the_steps_of_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_seconds_per_step", lambda stage, chosen: 1.0)
+    images = pair((40, 40, 40))
+    for tolerance, steps in ((0.0, 400), (1e-4, estimate.SETTLES + estimate.SETTLES_LAST)):
+        chosen = settings(iterations=200, tolerance=tolerance)
+        found = estimate.estimate(pyramid.stages(images, chosen), chosen, memory=7)
+        assert found == estimate.Estimate(float(steps + estimate.AROUND), 7 + estimate.INTERPRETER)

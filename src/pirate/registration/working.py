@@ -63,6 +63,15 @@ class Images:
             images = images._halved(axes)
         return images
 
+    def cut(self, box: Box) -> Images:
+        """The pair on a part of its grid."""
+
+        def part(x: Tensor | None) -> Tensor | None:
+            return None if x is None else box.cut(x).contiguous()
+
+        fixed, moving = box.cut(self.fixed).contiguous(), box.cut(self.moving).contiguous()
+        return Images(fixed, moving, part(self.fixed_mask), part(self.moving_mask), self.spacing)
+
     def _halved(self, axes: Sequence[bool]) -> Images:
         shape = tuple((n + 1) // 2 if half else n for n, half in zip(self.shape, axes, strict=True))
         sigma = [PYRAMID_SIGMA if half else 0.0 for half in axes]
@@ -153,11 +162,7 @@ def cropped(images: Images) -> tuple[Images, Box]:
         high.append(min(n, int(where[-1]) + 1 + BORDER) if len(where) else n)
     box = Box(tuple(low), tuple(high), images.shape)
 
-    def cut(x: Tensor | None) -> Tensor | None:
-        return None if x is None else box.cut(x).contiguous()
-
-    fixed, moving = box.cut(images.fixed).contiguous(), box.cut(images.moving).contiguous()
-    return Images(fixed, moving, cut(images.fixed_mask), cut(images.moving_mask), images.spacing), box
+    return images.cut(box), box
 
 
 def _tensor(data: NDArray[Any], device: torch.device) -> Tensor:
