@@ -6,7 +6,7 @@ import pytest
 
 from pirate.errors import InputError, UsageError
 from pirate.io.config import read_config
-from pirate.settings import Settings, parse_assignment, preset
+from pirate.settings import SMALL, Settings, parse_assignment, preset
 
 
 def test_the_paper_preset_holds_the_papers_constants_in_dimensionless_form() -> None:
@@ -192,3 +192,12 @@ def test_the_knob_has_ends(value: float) -> None:
 def test_the_paper_preset_has_no_knob() -> None:
     with pytest.raises(UsageError, match="set alpha instead"):
         preset("paper", 3).smoothed(0.7)
+
+
+@pytest.mark.parametrize("name", ["fast", "default", "best"])
+def test_a_small_volume_takes_more_fine_steps(name: str) -> None:
+    large, small = preset(name, 3), preset(name, 3, SMALL)
+    assert small.level(2).iterations > large.level(2).iterations
+    assert preset(name, 3, SMALL + 1) == large
+    assert preset(name, 2, 100) == preset(name, 2)
+    assert preset("paper", 3, 100) == preset("paper", 3)

@@ -267,6 +267,11 @@ _VOLUME = {
     "default": {"iterations": (60, 45, 9), "window": (7, 7, 7), "field_sigma": (0.6, 0.4, 0.38)},
     "best": {"iterations": (100, 80, 60), "window": (7, 7, 9), "field_sigma": (0.6, 0.4, 0.38)},
 }
+_SMALL = {
+    "fast": {"iterations": (60, 60, 20)},
+    "default": {"iterations": (100, 100, 60)},
+    "best": {"iterations": (150, 150, 150)},
+}
 _PLANE = {
     "fast": {"iterations": (40, 40, 20)},
     "default": {"iterations": (80, 80, 60)},
@@ -274,9 +279,12 @@ _PLANE = {
 }
 """How the presets of a dimension differ; decision 0004 has the reasons."""
 
+SMALL = 1_000_000
+"""Voxels of a volume up to which fine steps are so cheap that there are more of them."""
 
-def preset(name: str, ndim: int) -> Settings:
-    """Return the settings of a preset for images of `ndim` axes.
+
+def preset(name: str, ndim: int, voxels: int | None = None) -> Settings:
+    """Return the settings of a preset for images of `ndim` axes and so many voxels, a large volume if not said.
 
     ``paper`` is eq. (6) to the letter: half-resolution field, global correlation, 500 cosine steps. In 2-D
     the normalisation of r has 4 / d^2 = 1 instead of 4 / 9, and alpha = 0.5 would diverge; alpha = 1/3
@@ -284,6 +292,7 @@ def preset(name: str, ndim: int) -> Settings:
 
     ``fast``, ``default`` and ``best`` are the compositional scheme: local correlation with a little of the squared
     difference, the field smoothed strongly where it is coarse and weakly where it is fine; they differ in the steps.
+    Planes and small volumes take more fine steps, which cost them little.
     """
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}; the presets are {', '.join(PRESETS)}.")
@@ -298,4 +307,7 @@ def preset(name: str, ndim: int) -> Settings:
             {"window": (9, 17, 21), "field_sigma": (1.2, 0.6, 0.35), "force_sigma": 1.0, "tolerance": 2e-5}
         )
         return own.changed(_PLANE[name])
+    if voxels is not None and voxels <= SMALL:
+        own = base.changed({"window": 7, "field_sigma": (0.8, 0.6, 0.5), "tolerance": 2e-5})
+        return own.changed(_SMALL[name])
     return base.changed(_VOLUME[name])

@@ -114,9 +114,10 @@ class Choice:
     settings: Settings | Mapping[str, Any] | None
     budget: float | None
 
-    def resolved(self, ndim: int) -> Settings:
-        """The preset's settings with the caller's changes, checked for stability."""
-        base = self.settings if isinstance(self.settings, Settings) else preset_for(self.preset, ndim)
+    def resolved(self, shape: tuple[int, ...]) -> Settings:
+        """The preset's settings for images of `shape` with the caller's changes, checked for stability."""
+        ndim, voxels = len(shape), math.prod(shape)
+        base = self.settings if isinstance(self.settings, Settings) else preset_for(self.preset, ndim, voxels)
         if not isinstance(self.settings, Settings):
             base = base.changed(self.settings or {})
             _refuse_idle(base, self.settings or {})
@@ -156,7 +157,7 @@ def _register(
     with clock.stage("read"):
         pair = Pair.read(sources)
         ndim = pair.fixed.grid.ndim
-        chosen = choice.resolved(ndim)
+        chosen = choice.resolved(pair.fixed.grid.shape)
         shapes = pair.fixed.grid.shape, pair.moving.grid.shape
         needed = inputs.memory_estimate(*shapes, chosen, pair.fixed_labels is not None)
         inputs.check_memory(needed, sources.memory_limit)
