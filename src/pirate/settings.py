@@ -279,7 +279,7 @@ _PLANE = {
 }
 """How the presets of a dimension differ; decision 0004 has the reasons."""
 
-SMALL = 1_000_000
+SMALL = 400_000
 """Voxels of a volume up to which fine steps are so cheap that there are more of them."""
 
 
