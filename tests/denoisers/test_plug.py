@@ -5,7 +5,20 @@ import types
 import pytest
 import torch
 
-from pirate.denoisers import DnCNN, Gaussian, Identity, Learned, TotalVariation, call, load, load_denoiser
+from pirate.denoisers import (
+    Conditional,
+    DnCNN,
+    Gaussian,
+    GradientStep,
+    Identity,
+    Learned,
+    LearnedEnergy,
+    TotalVariation,
+    call,
+    load,
+    load_denoiser,
+)  # fmt: skip
+from pirate.denoisers.corrector import Corrector
 from pirate.errors import InputError, UsageError
 from pirate.io.weights import Card, save_weights
 
@@ -50,7 +63,9 @@ def test_a_loaded_prior_carries_nothing_over_from_its_probe():
 
 @pytest.mark.parametrize("prior", ["", "TV", "dncnn", "weights.pt", "tv "])
 def test_an_unknown_name_lists_what_is_possible(prior):
-    with pytest.raises(UsageError, match="none, gaussian, tv, a weight file FILE"):
+    with pytest.raises(
+        UsageError, match=r"none, gaussian, tv, pirate, pirate-plus, anatomy .*, a weight file FILE"
+    ):
         load(prior, 2)
 
 
@@ -85,6 +100,53 @@ def test_a_weight_file_in_another_dimension_is_refused(tmp_path):
     save_weights(tmp_path / "a.safetensors", network.state_dict(), card_for(network))
     with pytest.raises(InputError, match="denoises 2-D fields; expected one for 3-D fields"):
         load(str(tmp_path / "a.safetensors"), 3)
+
+
+def test_weights_of_another_resolution_are_refused(tmp_path):
+    network = DnCNN(2, depth=2, width=3)
+    path = tmp_path / "a.safetensors"
+    save_weights(path, network.state_dict(), card_for(network))  # resolution 1
+    assert load(str(path), 2, resolution=1)
+    assert load(str(path), 2, resolution=1.3)
+    with pytest.raises(InputError, match="trained on grids of resolution 1; expected 2, of the grid"):
+        load(str(path), 2, resolution=2)
+    with pytest.raises(InputError, match=r"resolution 1; expected 0\.5"):
+        load_denoiser(path, 2, resolution=0.5)
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_a_conditional_network_comes_back(tmp_path, ndim):
+    network = Conditional(ndim, width=4, scales=2)
+    path = tmp_path / "a.safetensors"
+    save_weights(path, network.state_dict(), card_for(network))
+    field = torch.randn(1, ndim, *(6, 5, 4)[:ndim])
+    torch.testing.assert_close(load(str(path), ndim)(field, 0.5), network(field, 0.5))
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_a_gradient_step_network_comes_back_with_its_energy(tmp_path, ndim):
+    network = GradientStep(ndim, width=4, scales=2)
+    path = tmp_path / "a.safetensors"
+    save_weights(path, network.state_dict(), card_for(network))
+    learned = load(str(path), ndim)
+    field = torch.randn(1, ndim, *(6, 5, 4)[:ndim])
+    assert isinstance(learned, LearnedEnergy)
+    torch.testing.assert_close(learned(field, 0.5), network(field, 0.5).detach())
+    torch.testing.assert_close(learned.energy(field, 0.5), network.energy(field, 0.5).detach())
+    assert not learned.energy(field, 0.5).requires_grad
+
+
+def test_a_network_that_wants_images_gets_them_from_its_file(tmp_path):
+    network = Corrector(2, width=4, depth=1)
+    with torch.no_grad():
+        network.outlet.weight.normal_(std=0.1)
+    path = tmp_path / "a.safetensors"
+    save_weights(path, network.state_dict(), card_for(network))
+    learned = load(str(path), 2)
+    fixed, warped = torch.rand(2, 1, 1, 6, 7)
+    assert learned.wants_images
+    found = call(learned, FIELD.double(), 0.5, fixed.double(), warped.double())
+    torch.testing.assert_close(found.float(), network(FIELD, 0.5, fixed, warped).detach())
 
 
 def test_a_function_of_the_user(module):

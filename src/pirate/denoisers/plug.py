@@ -11,22 +11,23 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from pirate.denoisers import zoo
 from pirate.denoisers.classical import Gaussian, Identity
-from pirate.denoisers.dncnn import DnCNN
+from pirate.denoisers.learned import load_denoiser
 from pirate.denoisers.total_variation import TotalVariation
 from pirate.errors import InputError, UsageError, printable, reject
-from pirate.io.weights import Card, load_weights
 
 NAMED = {"none": Identity, "gaussian": Gaussian, "tv": TotalVariation}
-ARCHITECTURES: dict[str, type[nn.Module]] = {"dncnn": DnCNN}
-CHOICES = "none, gaussian, tv, a weight file FILE.safetensors, or package.module:function"
+CHOICES = (
+    "none, gaussian, tv, pirate, pirate-plus, anatomy (`pirate priors` lists what ships), "
+    "a weight file FILE.safetensors, or package.module:function"
+)
 PROBE = (14, 12, 10)  # voxels per axis; unequal, so that exchanged axes are noticed
 
 
@@ -46,46 +47,32 @@ class ImageDenoiser(Protocol):
         """Return the denoised field (B, d, *shape), voxels; images are (B, C, *shape)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """A network from a weight file, ready for use: evaluation mode, no gradients for its weights.
-
-    Args:
-        network: the module, called as network(field, sigma).
-        card: what the file says about it.
-    """
-
-    network: nn.Module
-    card: Card
-
-    def __call__(self, field: Tensor, sigma: float) -> Tensor:
-        """Denoise `field` (B, d, *shape), voxels, in float32; the result has the type of `field`."""
-        result: Tensor = self.network(field.float(), sigma)
-        return result.to(field.dtype)
-
-    def covers(self, sigma: float) -> bool:
-        """Tell whether `sigma`, voxels of the grid at hand, lies in the range of the training."""
-        return self.card.sigma_min <= sigma <= self.card.sigma_max
-
-
-def load(prior: str, ndim: int, device: torch.device | str = "cpu") -> Denoiser | ImageDenoiser:
+def load(
+    prior: str, ndim: int, device: torch.device | str = "cpu", resolution: float | None = None
+) -> Denoiser | ImageDenoiser:
     """Return the denoiser that `prior` names, after a call on a small field has succeeded.
 
     ``package.module:function`` imports that module from the Python path and calls the function: it runs
     code of the user's own choice, and only when this form is asked for.
 
     Args:
-        prior: none, gaussian, tv, FILE.safetensors, or package.module:function.
+        prior: none, gaussian, tv, a prior that ships (pirate, pirate-plus, anatomy, ...), FILE.safetensors, or
+            package.module:function.
         ndim: 2 or 3, the number of axes of the fields to come.
         device: where the fields to come live; a learned network is moved there.
+        resolution: of the grid on which the prior will act, relative to the image: 1 full, 2 half; weights
+            trained at another are refused. None does not check.
     """
     denoiser: Denoiser | ImageDenoiser
     if prior in NAMED:
         denoiser = NAMED[prior]()
     elif prior.lower().endswith(".safetensors"):
-        denoiser = load_denoiser(Path(prior), ndim, device)
+        denoiser = load_denoiser(Path(prior), ndim, device, resolution=resolution)
     elif ":" in prior:
         denoiser = _imported(prior)
+    elif prior in zoo.names():
+        entry = zoo.find(prior, ndim, resolution)
+        denoiser = load_denoiser(zoo.path_of(entry), ndim, device, entry.sha256, resolution)
     else:
         raise UsageError(f"There is no prior named {printable(prior)!r}; possible are {CHOICES}.")
     return checked(denoiser, prior, ndim, torch.device(device))
@@ -97,38 +84,6 @@ def checked(
     """Return `denoiser` after a call on a small field of `ndim` axes has succeeded; `name` is for messages."""
     _probe(denoiser, name, ndim, device)
     return denoiser
-
-
-def load_denoiser(
-    path: Path, ndim: int, device: torch.device | str = "cpu", sha256: str | None = None
-) -> Learned:
-    """Build the network that the card of a weight file describes and fill it, names and shapes equal.
-
-    Args:
-        path: a file written by `pirate.io.weights.save_weights`.
-        ndim: 2 or 3; a network for another number of axes is refused.
-        device: where to put it.
-        sha256: expected digest of the file; None does not check.
-    """
-    tensors, card = load_weights(path, sha256)
-    if card.ndim != ndim:
-        finding = f"the network denoises {card.ndim}-D fields"
-        raise reject(path, finding, f"one for {ndim}-D fields", "Choose weights trained in that dimension.")
-    if card.unit != "voxel":
-        finding = f"the network works in {printable(card.unit)[:40]}"
-        raise reject(path, finding, "the unit voxel", "Train it on fields in voxels.")
-    network = _empty_network(path, card)
-    wanted = {name: tuple(t.shape) for name, t in network.state_dict().items()}
-    given = {name: tuple(t.shape) for name, t in tensors.items()}
-    if wanted != given:
-        raise reject(
-            path,
-            _difference(wanted, given),
-            "the names and shapes of the network on the card",
-            "The card belongs to other weights; export the file again.",
-        )
-    network.load_state_dict(tensors, strict=True, assign=True)
-    return Learned(network.eval().requires_grad_(False).to(device), card)
 
 
 def call(
@@ -204,33 +159,6 @@ def _imported(prior: str) -> Denoiser:
     if not callable(found):
         raise reject(prior, "is not callable", "a function D(field, sigma)", "Name the function itself.")
     return cast(Denoiser, found)
-
-
-def _empty_network(path: Path, card: Card) -> nn.Module:
-    """Build the network of the card without memory for its weights, so that no card can exhaust it."""
-    arguments = dict(card.architecture)
-    kind = arguments.pop("kind", None)
-    if kind not in ARCHITECTURES:
-        finding = f"the card names the architecture {printable(str(kind))[:40]!r}"
-        raise reject(path, finding, " or ".join(ARCHITECTURES), "Use a newer pirate, or other weights.")
-    try:
-        with torch.device("meta"):
-            return ARCHITECTURES[str(kind)](ndim=card.ndim, **arguments)
-    except (TypeError, ValueError) as error:
-        finding = f"the card's architecture cannot be built ({printable(str(error))[:200]})"
-        raise reject(path, finding, f"the arguments of {kind}", "Export the file again.") from None
-
-
-def _difference(wanted: dict[str, tuple[int, ...]], given: dict[str, tuple[int, ...]]) -> str:
-    """Name the first tensor that is missing, superfluous or of another shape."""
-    for name in sorted(wanted.keys() | given.keys()):
-        if name not in given:
-            return f"tensor {name} is missing"
-        if name not in wanted:
-            return f"tensor {printable(name)[:80]} does not belong to the network"
-        if wanted[name] != given[name]:
-            return f"tensor {name} has shape {given[name]}, not {wanted[name]}"
-    return ""
 
 
 def _probe(denoiser: Denoiser | ImageDenoiser, prior: str, ndim: int, device: torch.device) -> None:

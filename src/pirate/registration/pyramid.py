@@ -17,6 +17,7 @@ from pirate.ops.repair import repair
 from pirate.ops.resample import resize_field
 from pirate.ops.smooth import gaussian
 from pirate.ops.warp import warp
+from pirate.registration.correction import Correction, corrector_in
 from pirate.registration.data_term import data_term
 from pirate.registration.working import Images
 from pirate.settings import Level, Settings
@@ -110,13 +111,15 @@ def solve(
     Args:
         stages: levels and their images, the coarsest first.
         settings: constants, scheme "compositional".
-        denoiser: D, or None.
+        denoiser: D, or None; a `Corrector` is called at the end only.
         observe: called after every step.
         deadline: `time.monotonic()` after which no further step is started.
 
     Returns:
         The solution; its field is (1, d, *shape) in voxels of the last stage's images.
     """
+    corrector = corrector_in(denoiser)
+    denoiser = None if corrector is not None else denoiser
     first = stages[0].images
     field = first.fixed.new_zeros((1, len(first.shape), *first.shape))
     trace: list[Record] = []
@@ -146,6 +149,8 @@ def solve(
             field = repair(field).field  # a fold that the finest level inherits would grow
     if status is None:
         status = Status.SETTLED if settled else Status.FINISHED
+        if corrector is not None:
+            field, _ = Correction.of(corrector, stages, settings)(field)
     field = resize_field(field, stages[-1].images.shape)
     return Solution(field, status, tuple(trace), len(trace))
 

@@ -93,7 +93,7 @@ def graph(
     """
     across = Axis.over(np.arange(1, len(values) + 1, dtype=np.float64))
     up = Axis.over(values[np.isfinite(values)], logarithmic)
-    _frame(picture, box, across, up)
+    frame(picture, box, across, up)
     left, top, right, bottom = box
     x = across.place(np.arange(1, len(values) + 1)) * (right - left)
     y = (1 - up.place(values)) * (bottom - top)
@@ -116,7 +116,7 @@ def _runs(index: Array) -> list[Array]:
     return [run for run in np.split(index, np.flatnonzero(np.diff(index) > 1) + 1) if len(run)]
 
 
-def _frame(picture: Any, box: tuple[int, int, int, int], across: Axis, up: Axis) -> None:
+def frame(picture: Any, box: tuple[int, int, int, int], across: Axis, up: Axis) -> None:
     """Both axes with their marks, and the lattice behind."""
     left, top, right, bottom = box
     columns = [left + float(across.place(mark)) * (right - left) for mark in across.marks]

@@ -1,0 +1,187 @@
+"""What kind of maps the shipped denoisers are, how well they denoise, and whether they know a bad field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from _prior.page import table
+from _prior.runs import Track, Worker
+from _prior.variants import SIGMA, Variant
+from pirate.data.subjects import Subject
+from pirate.denoisers import zoo
+from pirate.denoisers.classical import Gaussian
+from pirate.denoisers.learned import Learned, load_denoiser
+from pirate.denoisers.noise import Noise
+from pirate.denoisers.total_variation import TotalVariation
+from pirate.evaluation.gain import gain
+from pirate.evaluation.probes import asymmetry, largest_singular_value
+from pirate.evaluation.surprise import surprise
+from pirate.ops.resample import half_shape, resize_field
+
+SIGMAS = (0.1, 0.25, 0.5, 1.0)
+COLOURED = (1.0, 2.0)
+"""Voxels: width of the Gaussian that colours the noise."""
+
+FIELDS = {"oasis2d": 12, "hippocampus": 8, "brain3d": 2}
+"""Validation pairs whose fields are denoised."""
+
+JUDGED = 24
+"""Pairs that the surprise has to tell from spoilt ones."""
+
+
+def solver_fields(track: Track, count: int) -> list[Tensor]:
+    """Fields (1, d, *shape), voxels, of validation pairs by `default`, without a prior."""
+    worker = Worker(track, None)
+    plain = Variant("none", "default")
+    return [torch.from_numpy(worker.register(plain, *pair).field)[None] for pair in track.pairs[:count]]
+
+
+def on_grid(field: Tensor, resolution: float) -> Tensor:
+    """A field (1, d, *shape) on the grid that is `resolution` times as coarse."""
+    shape: tuple[int, ...] = tuple(field.shape[2:])
+    for _ in range(round(np.log2(resolution))):
+        shape = half_shape(shape)
+    return field if shape == tuple(field.shape[2:]) else resize_field(field, shape)
+
+
+def denoisers(ndim: int) -> dict[str, Learned]:
+    """Shipped denoisers of the field alone, by name and resolution."""
+    found = {}
+    for entry in zoo.shipped():
+        if entry.ndim == ndim:
+            learned = load_denoiser(zoo.path_of(entry), ndim)
+            if not learned.wants_images:
+                found[f"{entry.name} {ndim}-D, 1/{entry.resolution:g}"] = learned
+    return found
+
+
+def denoising(fields: Sequence[Tensor], ndim: int) -> list[str]:
+    """A table of gains and of the Jacobian for every denoiser of `ndim` axes."""
+    rows = []
+    for name, learned in denoisers(ndim).items():
+        own = [on_grid(field, learned.card.resolution) for field in fields]
+        probes = [asymmetry(learned, own[0], SIGMA), largest_singular_value(learned, own[0], SIGMA)]
+        for sigma in SIGMAS:
+            cells = []
+            for noise in (Noise(sigma, sigma, *COLOURED), None):
+                g = gain(learned, [f[0] for f in own], sigma, noise, with_total_variation=ndim == 2)
+                cells.append(
+                    f"{g.denoiser:.2f} / {g.gaussian:.2f} / {g.total_variation:.2f} | {g.over_gaussian:+.2f}"
+                )
+            first = sigma == SIGMAS[0]
+            rows.append(
+                f"{name if first else ''} | {sigma} | {' | '.join(cells)} | "
+                + (f"{probes[0]:.3f} | {probes[1]:.2f}" if first else " | ")
+            )
+    for kind, denoiser in (("Gaussian, width sigma", Gaussian()), ("TV", TotalVariation())):
+        field = on_grid(fields[0], 2 if ndim == 3 else 1)
+        rho, largest = asymmetry(denoiser, field, SIGMA), largest_singular_value(denoiser, field, SIGMA)
+        rows.append(f"{kind} | | | | | | {rho:.3f} | {largest:.2f}")
+    head = (
+        "denoiser | sigma | coloured noise: dB, best Gaussian, TV | over Gaussian | white: dB, best Gaussian, TV | "
+        "over Gaussian | asymmetry | largest singular value"
+    )
+    return table(head, rows)
+
+
+def spoilt(track: Track, kind: str, rng: np.random.Generator) -> list[tuple[Subject, Subject]]:
+    """Pairs that should not register well: a mirrored or turned moving image, another anatomy, or noise."""
+    import dataclasses
+
+    pairs = []
+    for fixed, moving in track.pairs[:JUDGED]:
+        image = moving.image
+        if kind == "upside down":
+            image = image.flip(-1)
+        elif kind == "turned by 90 degrees":
+            image = _turned(image)
+        elif kind == "noise":
+            noise = torch.from_numpy(rng.random(tuple(image.shape), dtype=np.float32))
+            image = noise * (image > 0)
+        elif kind == "shuffled blocks":
+            image = _shuffled(image, rng)
+        pairs.append((fixed, dataclasses.replace(moving, image=image.contiguous())))
+    return pairs
+
+
+def _turned(image: Tensor) -> Tensor:
+    """Turned in the plane of the last two axes, cut and padded to the old size."""
+    turned = image.transpose(-1, -2).flip(-1)
+    result = torch.zeros_like(image)
+    sizes = [min(a, b) for a, b in zip(image.shape, turned.shape, strict=True)]
+    there, here = (
+        tuple(slice((n - s) // 2, (n - s) // 2 + s) for n, s in zip(x.shape, sizes, strict=True))
+        for x in (turned, result)
+    )
+    result[here] = turned[there]
+    return result
+
+
+def _shuffled(image: Tensor, rng: np.random.Generator) -> Tensor:
+    """Quarters of the first axis in another order: every piece is right, the whole is not."""
+    pieces = list(torch.chunk(image, 4, dim=1))
+    return torch.cat([pieces[i] for i in (2, 0, 3, 1)], dim=1)
+
+
+def area_under_roc(good: NDArray[np.float64], bad: NDArray[np.float64]) -> float:
+    """Share of (good, bad) pairs in which the bad one has the higher score."""
+    return float(np.mean((bad[:, None] > good[None]) + 0.5 * (bad[:, None] == good[None])))
+
+
+def judging(track: Track) -> list[str]:
+    """Whether the surprise of the shipped `pirate` prior tells spoilt registrations from good ones."""
+    ndim = track.pairs[0][0].image.ndim - 1
+    entry = zoo.find("pirate", ndim)
+    learned = load_denoiser(zoo.path_of(entry), ndim)
+    expected = float(learned.card.metrics.get("residual_rms", 1.0))
+    worker, plain = Worker(track, None), Variant("none", "default")
+    rng = np.random.default_rng(0)
+
+    def scores(pairs: Sequence[tuple[Subject, Subject]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        found, ends = [], []
+        for fixed, moving in pairs:
+            result = worker.register(plain, fixed, moving)
+            field = torch.from_numpy(result.field)[None]
+            mask = (fixed.image[None] > 0).float()
+            step = round(learned.card.resolution)
+            found.append(surprise(learned, field, SIGMA, expected, mask=mask, resolution=step).score)
+            ends.append(result.metrics["penalty_after"])
+        return np.array(found), np.array(ends, np.float64)
+
+    good, good_end = scores(track.pairs[:JUDGED])
+    rows = [f"good | {len(good)} | {np.median(good):.2f} | - | {np.median(good_end):.3f} | -"]
+    for kind in ("upside down", "turned by 90 degrees", "shuffled blocks", "noise"):
+        bad, bad_end = scores(spoilt(track, kind, rng))
+        rows.append(
+            f"{kind} | {len(bad)} | {np.median(bad):.2f} | {area_under_roc(good, bad):.3f} | "
+            f"{np.median(bad_end):.3f} | {area_under_roc(good_end, bad_end):.3f}"
+        )
+    head = "registrations | pairs | surprise score, median | area under ROC | data term at the end | its area under ROC"
+    return [f"### {track.name}: does the prior know a bad field?", "", *table(head, rows)]
+
+
+def section(tracks: Sequence[Track]) -> list[str]:
+    """The part of the page about the denoisers themselves."""
+    if not zoo.shipped():
+        return []
+    lines = ["## The denoisers themselves", ""]
+    for track in tracks:
+        ndim = track.pairs[0][0].image.ndim - 1
+        if track.name != "hippocampus":
+            lines += [f"### Denoising fields of {track.name}", ""]
+            lines += denoising(solver_fields(track, FIELDS[track.name]), ndim)
+        if track.name != "brain3d":
+            lines += judging(track)
+    return lines
+
+
+def keep(path: Path, lines: Sequence[str]) -> None:
+    """Write the section to a file from which a page can be made again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")

@@ -1,0 +1,143 @@
+"""What is compared: iterations, priors, and their controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pirate.denoisers import Gaussian, plug
+from pirate.denoisers.learned import Learned
+
+Denoise = Callable[..., Tensor]
+
+TAUS = (0.02, 0.086, 0.3, 1.0)
+"""The prior's weights of the Dice-against-folds curves; 0.086 is the paper's."""
+
+ALPHAS = (0.25, 0.5, 0.75, 1.0, 1.2)
+"""The smoothness's weights there, in units of the preset's."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One column of a comparison.
+
+    Args:
+        name: as the tables have it.
+        preset: of `pirate register`.
+        prior: a name that ``--prior`` takes; or ``random:NAME``, ``permuted:NAME`` or ``gaussian:NAME``: the network
+            with fresh or with shuffled weights, and the Gaussian that changes a field as much as it does.
+        changes: to the preset's settings.
+        curve: the name of the curve it belongs to, if it is a point of one.
+        supervised: whether labels took part in the training of the prior.
+    """
+
+    name: str
+    preset: str
+    prior: str = "none"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    curve: str = ""
+    supervised: bool = False
+
+    @property
+    def key(self) -> str:
+        """A name for files: unique among variants."""
+        return f"{self.preset}/{self.name}"
+
+
+def paper(alpha: float) -> list[Variant]:
+    """The paper's ablation and the controls; `alpha` is the preset's weight of the smoothness."""
+    none, plain = {"alpha": 0.0}, {"schedule": "constant", "gamma": 0.581 / 2}
+    return [
+        Variant("P", "paper", "none", none),
+        Variant("P+S", "paper", "none"),
+        Variant("P+R", "paper", "pirate", none),
+        Variant("P+D", "paper", "pirate-plus", none),
+        Variant("P+R+S (PIRATE)", "paper", "pirate"),
+        Variant("P+D+S (PIRATE+)", "paper", "pirate-plus"),
+        Variant("PIRATE, fixed step", "paper", "pirate", plain),
+        Variant("PIRATE+, fixed step", "paper", "pirate-plus", plain),
+        Variant("TV for R", "paper", "tv"),
+        Variant("random network for R", "paper", "random:pirate"),
+        Variant("permuted weights for R", "paper", "permuted:pirate"),
+        Variant("Gaussian as strong as R", "paper", "gaussian:pirate"),
+    ] + [
+        Variant(f"{prior}, tau {tau:g}", "paper", prior, {"tau": tau}, f"{prior} over tau")
+        for prior in ("pirate", "pirate-plus", "gaussian:pirate")
+        for tau in TAUS
+        if tau != 0.086
+    ] + [
+        Variant(f"P+S, alpha {a * alpha:.3g}", "paper", "none", {"alpha": a * alpha}, "smoothness over alpha")
+        for a in ALPHAS
+        if a != 1
+    ]  # fmt: skip
+
+
+def default(anatomy: str = "anatomy") -> list[Variant]:
+    """The preset that users run, with every prior; `anatomy` is the name of the supervised one."""
+    return [
+        Variant("none", "default"),
+        Variant("Gaussian as strong as PIRATE", "default", "gaussian:pirate"),
+        Variant("PIRATE", "default", "pirate"),
+        Variant("PIRATE+", "default", "pirate-plus"),
+        Variant("anatomy (supervised)", "default", anatomy, supervised=True),
+        Variant("anatomy, permuted weights", "default", f"permuted:{anatomy}"),
+    ] + [
+        Variant(f"smoothness {s:g}", "default", "none", {"smoothness": s}, "default over smoothness")
+        for s in (0.2, 0.35, 0.65, 0.8)
+    ]  # fmt: skip
+
+
+def built(prior: str, ndim: int, resolution: float | None, fields: Sequence[Tensor]) -> str | Denoise:
+    """What to hand to `register`: the name itself, or the control that it asks for.
+
+    Args:
+        prior: see `Variant`.
+        ndim: 2 or 3.
+        resolution: of the grid on which the prior acts; None for the finest.
+        fields: (1, d, *shape), voxels of that grid, on which strengths are compared.
+    """
+    kind, _, name = prior.rpartition(":")
+    if not kind:
+        return prior
+    learned = plug.load(name, ndim, resolution=resolution)
+    if not isinstance(learned, Learned):
+        raise SystemExit(f"{name} is not a network")
+    if kind == "gaussian":
+        return Gaussian(equal_width(learned, fields) / SIGMA)
+    generator = torch.Generator().manual_seed(0)
+    if kind == "permuted":
+        for weight in learned.network.parameters():
+            order = torch.randperm(weight.numel(), generator=generator)
+            weight.data = weight.data.flatten()[order].reshape(weight.shape)
+        return learned
+    torch.manual_seed(0)
+    for module in learned.network.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    return learned
+
+
+SIGMA = 0.5
+"""Voxels: the noise level at which strengths are compared and priors are called."""
+
+
+def equal_width(learned: Learned, fields: Sequence[Tensor]) -> float:
+    """Sigma of the Gaussian, voxels, for which the rms of ``z - D(z)`` over `fields` is the network's."""
+    with torch.no_grad():
+        wanted = strength(lambda z: learned(z, SIGMA), fields)
+        low, high = 0.0, 8.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            small = strength(lambda z, width=middle: Gaussian(1.0)(z, width), fields) < wanted  # type: ignore[misc]
+            low, high = (middle, high) if small else (low, middle)
+    return middle
+
+
+def strength(denoise: Callable[[Tensor], Tensor], fields: Sequence[Tensor]) -> float:
+    """Rms of ``z - D(z)`` over all voxels of `fields`, voxels."""
+    squares = [float((z - denoise(z)).square().mean(dtype=torch.float64)) for z in fields]
+    return float((sum(squares) / len(squares)) ** 0.5)

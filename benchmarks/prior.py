@@ -1,0 +1,115 @@
+"""What a prior on the field is worth: the paper's ablation, the preset that users run, and controls for each.
+
+    python benchmarks/prior.py DATA --work WORK --out docs/results/prior.md
+
+DATA is a folder with `oasis2d.npz`, `hippocampus/` and `brain3d/`; only validation subjects are registered. WORK keeps
+a row for each pair and variant: an interrupted run goes on there, and a page can be made from fewer rows
+(--only-page). The priors are those that ship.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from _prior import diagnostics, page, runs, variants
+from _prior.variants import Variant
+from pirate.settings import preset
+
+TRACKS = ("oasis2d", "hippocampus", "brain3d")
+PAIRS = {"oasis2d": 100, "hippocampus": 100, "brain3d": 8}
+CURVE_PAIRS = 30
+"""Pairs for the points of the curves, which only show the shape."""
+
+
+def plan(track: str) -> list[Variant]:
+    """Variants of a track."""
+    ndim = 2 if track == "oasis2d" else 3
+    chosen = variants.default("anatomy-hippocampus" if track == "hippocampus" else "anatomy")
+    if track == "brain3d":  # the paper iteration takes minutes for each pair with a network in it
+        names = ("P", "P+S", "P+R+S (PIRATE)", "P+D+S (PIRATE+)", "Gaussian as strong as R")
+        return [v for v in variants.paper(preset("paper", ndim).alpha) if v.name in names] + [
+            v for v in chosen if not v.curve
+        ]
+    return variants.paper(preset("paper", ndim).alpha) + chosen
+
+
+def section(track: str, rows: list[runs.Row], chosen: list[Variant], out: Path) -> list[str]:
+    """The part of the page about one track."""
+    lines = [f"## {track}", ""]
+    for name, title, reference in (
+        ("paper", "The paper's iteration (eq. 6)", "P+S"),
+        ("default", "`default`", "none"),
+    ):
+        own = [v for v in chosen if v.preset == name and not v.curve]
+        against = next(v for v in own if v.name == reference)
+        lines += [f"### {title}", "", *page.comparison(rows, own, against)]
+        curves = {
+            curve: page.curve_points(rows, [v for v in chosen if v.curve == curve])
+            for curve in dict.fromkeys(v.curve for v in chosen if v.preset == name and v.curve)
+        }
+        curves = {curve: points for curve, points in curves.items() if points}
+        if curves:
+            picture = out.with_suffix("").parent / f"prior_{track}_{name}.png"
+            page.draw_curves(picture, f"{track}, {title.strip('`')}", curves, page.curve_points(rows, own))
+            lines += [f"![Dice against roughness]({picture.name})", ""]
+            points = [
+                f"{curve} | {p[0]} | {p[1]:.4f} | {p[2]:.4f} | {p[3]:.3f}"
+                for curve, ps in curves.items()
+                for p in ps
+            ]
+            lines += page.table("curve | point | Dice | folds % | SDlogJ", points)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--work", type=Path, required=True, help="folder for the rows")
+    parser.add_argument("--out", type=Path, required=True, help="the page")
+    parser.add_argument("--tracks", default=",".join(TRACKS))
+    parser.add_argument("--pairs", type=int, default=0, help="at most so many pairs of each track")
+    parser.add_argument("--presets", default="paper,default", help="which iterations")
+    parser.add_argument(
+        "--only-page", action="store_true", help="no registration: a page from the rows there are"
+    )
+    given = parser.parse_args()
+    started = time.monotonic()
+    text = [
+        "# What a prior on the field is worth",
+        "",
+        "Made by `python benchmarks/prior.py DATA --work WORK --out docs/results/prior.md`; validation subjects only. "
+        "Brackets: 95 % by the paired bootstrap over pairs; pairs share subjects, so that true intervals are somewhat "
+        "wider. Seconds: iteration and repair, median; one thread on slices and hippocampi, two on brains. Every pair "
+        "starts as the files place it (no affine search).",
+        "",
+    ]
+    for name in given.tracks.split(","):
+        limit = min(given.pairs or PAIRS[name], PAIRS[name])
+        chosen = plan(name)
+        if given.only_page:
+            rows = runs.read_rows(given.work / f"{name}.csv")
+        else:
+            some = [v for v in chosen if v.preset in given.presets.split(",")]
+            rows = runs.run(runs.track(name, given.data, limit), [v for v in some if not v.curve], given.work)
+            points = [v for v in some if v.curve]
+            rows += runs.run(runs.track(name, given.data, min(limit, CURVE_PAIRS)), points, given.work)
+        text += section(name, rows, chosen, given.out)
+    kept = given.work / "diagnostics.md"
+    if not given.only_page:
+        tracks = [runs.track(name, given.data, 40) for name in given.tracks.split(",")]
+        diagnostics.keep(kept, diagnostics.section(tracks))
+    text += kept.read_text().splitlines() if kept.is_file() else []
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text("\n".join(text).rstrip() + "\n")
+    print(f"wrote {given.out} in {(time.monotonic() - started) / 60:.0f} min")
+
+
+if __name__ == "__main__":
+    main()

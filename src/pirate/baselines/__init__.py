@@ -1,0 +1,1 @@
+"""The paper's rivals, on the project's own operators, each configured as its authors do."""

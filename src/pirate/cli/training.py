@@ -1,0 +1,77 @@
+"""``pirate train``: the commands and their options; the work is in the files beside this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Train priors on displacement fields. Interrupted trainings go on where they were when repeated.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _train() -> None:
+    """Train priors on displacement fields. Interrupted trainings go on where they were when repeated."""
+
+
+@app.command()
+def denoiser(
+    corpus: Annotated[
+        list[Path], typer.Argument(help="Folders of fields that `pirate fields` wrote, of one resolution.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for weights, checkpoint, history and curves.")
+    ],
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="small (noise-conditional, coloured noise), gradient-step (with an explicit energy), paper "
+            "(DnCNN, 17 layers) or released (the 6 layers of the authors' code)."
+        ),
+    ] = "small",
+    steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Patches for one update.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of Adam, at its highest.")] = None,
+    patch: Annotated[int | None, typer.Option(min=8, help="Voxels along each axis of a patch.")] = None,
+    sigma: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="One noise level in voxels instead of the preset's; several times: train each and keep the one "
+            "that registers the validation pairs of --data best."
+        ),
+    ] = None,
+    width: Annotated[
+        float | None, typer.Option(min=0, help="Largest width of coloured noise, voxels; 0: white noise.")
+    ] = None,
+    start: Annotated[Path | None, typer.Option(help="Weights to begin with, for fine-tuning.")] = None,
+    held_out: Annotated[float, typer.Option(help="Share of the subjects kept for validation.")] = 0.2,
+    data: Annotated[
+        Path | None, typer.Option(help="Data folder for the choice among several --sigma.")
+    ] = None,
+    track: Annotated[
+        str, typer.Option(help="Its part to take pairs of: oasis2d, hippocampus or brain3d.")
+    ] = "oasis2d",
+    pairs: Annotated[int, typer.Option(min=1, help="How many pairs.")] = 8,
+    minutes: Annotated[float, typer.Option(min=0, help="End after so many; 0: no limit.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of every random number.")] = 0,
+    tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: what there is.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no log.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Learn to take noise off fields (PIRATE, eq. 8): writes denoiser.safetensors."""
+    from pirate.cli.training_denoiser import Request, run
+
+    run(
+        Request(
+            tuple(corpus), out, preset, steps, batch, learning_rate, patch, tuple(sigma or ()), width, start,
+            held_out, data, track, pairs, minutes, seed, tensorboard, threads, quiet,
+        )
+    )  # fmt: skip

@@ -1,0 +1,227 @@
+"""``pirate train anatomy``: the anatomy-aware prior, which is supervised."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import typer
+
+from pirate import __version__
+from pirate.cli.terminal import INTERVAL, configure_log, interrupts
+from pirate.cli.watching import Watch
+from pirate.data import subjects as data
+from pirate.data.subjects import Subject
+from pirate.denoisers.corrector import Corrector
+from pirate.errors import UsageError, printable, reject
+from pirate.io.weights import Card, Scalar, save_weights
+from pirate.registration.process import using_threads
+from pirate.reporting.curves import curves
+from pirate.settings import preset
+from pirate.training.corrector import CorrectorTask, Recipe
+from pirate.training.loop import Plan, Trained, train
+from pirate.training.solver_states import Solver, State, Variation, in_one_box
+from pirate.training.warping_augment import mirror_partners
+
+log = logging.getLogger("pirate")
+
+WEIGHTS = "anatomy.safetensors"
+TASK = "correction of fields by anatomy (supervised)"
+
+
+@dataclass(frozen=True)
+class Track:
+    """What is particular to a part of the data folder.
+
+    Args:
+        ndim: 2 or 3.
+        spacing: mm of the grid on which the corrector acts.
+        resolution: that grid relative to the images: 1 full, 2 half.
+        width: channels of the corrector's first level.
+        depth: levels of the corrector below the first.
+        affine: how pairs start.
+        pairs: how many are registered to train on.
+        held_out: subjects kept for validation; 0 validates on other pairs of the training subjects.
+        checks: pairs for validation.
+        largest: voxels, of the random deformations.
+        steps: updates of the weights.
+        batch: pairs for one update.
+        recipe: constants of the loss and of the examples.
+    """
+
+    ndim: int
+    spacing: float
+    resolution: int
+    width: int
+    depth: int
+    affine: str
+    pairs: int
+    held_out: int
+    checks: int
+    largest: float
+    steps: int
+    batch: int
+    recipe: Recipe
+
+
+TRACKS = {
+    "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 34, 60, 6.0, 2500, 8, Recipe()),
+    "hippocampus": Track(3, 1.0, 1, 12, 2, "affine", 600, 20, 40, 3.0, 1200, 4, Recipe(window=7)),
+    "brain3d": Track(3, 2.0, 2, 12, 3, "none", 80, 0, 4, 8.0, 900, 1, Recipe(window=7, remembered=8)),
+}
+"""The constants of the weights that ship."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of ``pirate train anatomy``, as typed; None takes the track's own constant."""
+
+    data: Path
+    track: str
+    out: Path
+    steps: int | None
+    minutes: float
+    pairs: int | None
+    held_out: int | None
+    width: int | None
+    batch: int | None
+    learning_rate: float
+    seed: int
+    tensorboard: bool
+    threads: int | None
+    quiet: bool
+
+
+def run(request: Request) -> None:
+    """Register training pairs, train on where the solver ends, write weights with their card."""
+    configure_log(request.quiet)
+    interrupts.watch()
+    track = _track(request)
+    with using_threads(request.threads):
+        _train(request, track)
+
+
+def _track(request: Request) -> Track:
+    """The track with the changes asked for."""
+    if request.track not in TRACKS:
+        raise UsageError(f"--track {printable(request.track)}: expected one of {', '.join(TRACKS)}.")
+    names = ("steps", "pairs", "held_out", "width", "batch")
+    changes = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    return dataclasses.replace(TRACKS[request.track], **changes)
+
+
+def _train(request: Request, track: Track) -> None:
+    fit, held_out = _divided(request, track)
+    torch.manual_seed(request.seed)
+    network = Corrector(track.ndim, track.width, track.depth, spacing=track.spacing)
+    settings = preset("default", track.ndim, fit[0].image.numel())
+    states, checks = _states(request, track, fit, held_out)
+    task = CorrectorTask(network, states, checks, settings, track.recipe)
+    plan = Plan(
+        track.steps, track.batch, request.learning_rate, warmup=min(50, track.steps - 1), clip=1.0,
+        validate_every=100, checkpoint_every=100, seed=request.seed, minutes=request.minutes,
+    )  # fmt: skip
+    constants = {name: value for name, value in dataclasses.asdict(track).items() if name != "steps"}
+    trained = train(
+        task,
+        plan,
+        request.out,
+        Watch(request.quiet),
+        request.tensorboard,
+        {"track": request.track, "subjects": ",".join(s.name for s in fit), **constants},
+    )
+    if not trained.first:
+        return
+    network.load_state_dict(trained.best)
+    metrics = _metrics(trained)
+    words = f"{request.track}: {len(states)} pairs of {len(fit)} training subjects with labels, augmented"
+    curves(
+        request.out / "curves.png", trained.losses, trained.history, f"Anatomy-aware prior, {request.track}"
+    )
+    save_weights(request.out / WEIGHTS, network.state_dict(), _card(network, track, words, metrics))
+    log.info("%s", trained.ended.value)
+    typer.echo(
+        f"Dice of held-out pairs {metrics['dice_before']} -> {metrics['dice']} (supervised: labels were used)"
+    )
+    typer.echo(printable(request.out / WEIGHTS))
+
+
+def _divided(request: Request, track: Track) -> tuple[list[Subject], list[Subject]]:
+    """Labelled training subjects to learn from, and those kept for validation."""
+    readers = {
+        "oasis2d": lambda root: data.oasis2d(root, split="train"),
+        "hippocampus": lambda root: data.hippocampus(root, split="train"),
+        "brain3d": lambda root: data.brain3d(root, split="train"),
+    }
+    found = [s for s in readers[request.track](request.data) if s.labels is not None]
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
+    kept = [found[i] for i in order[: track.held_out]]
+    fit = [found[i] for i in sorted(order[track.held_out :])]
+    if len(fit) < 2 or len(kept) == 1:
+        raise reject(
+            request.data, f"{len(fit)} labelled subjects to learn from, {len(kept)} held out",
+            "two or more, and none or two or more", "Change --held-out.",
+        )  # fmt: skip
+    return fit, kept or fit
+
+
+def _states(
+    request: Request, track: Track, fit: Sequence[Subject], held_out: Sequence[Subject]
+) -> tuple[list[State], list[State]]:
+    """Where the solver ends on training pairs, augmented, and on validation pairs, as they are."""
+    solver = Solver(preset("default", track.ndim, fit[0].image.numel()), track.spacing, track.affine)
+    partners = mirror_partners([s.labels for s in fit if s.labels is not None])
+    vary = Variation(partners, largest=track.largest)
+    states = _collected(solver.states(fit, track.pairs, 2 * request.seed, vary), track.pairs, request.quiet)
+    checks = _collected(solver.states(held_out, track.checks, 2 * request.seed + 1), track.checks, True)
+    boxed = in_one_box([*states, *checks], 2 ** (track.depth + 1), request.seed)
+    return boxed[: len(states)], boxed[len(states) :]
+
+
+def _collected(states: Iterable[State], count: int, quiet: bool) -> list[State]:
+    """All of them, with a line every ten seconds."""
+    result: list[State] = []
+    started = spoken = time.monotonic()
+    for state in states:
+        interrupts.check()
+        result.append(state)
+        now = time.monotonic()
+        if not quiet and now - spoken > INTERVAL:
+            spoken = now
+            left = (now - started) / len(result) * (count - len(result))
+            sys.stderr.write(f"registered {len(result)} of {count} pairs, about {left:.0f} s left\n")
+    return result
+
+
+def _metrics(trained: Trained) -> dict[str, Scalar]:
+    best = min(trained.history, key=lambda row: row["validation_loss"])
+    return {
+        "steps": trained.step,
+        "best_step": trained.best_step,
+        "minutes": round(trained.seconds / 60, 2),
+        "dice": round(1 - best["validation_loss"], 5),
+        "dice_before": round(best["validation_dice_before"], 5),
+    }
+
+
+def _card(network: Corrector, track: Track, words: str, metrics: dict[str, Scalar]) -> Card:
+    return Card(
+        task=TASK,
+        architecture=network.architecture(),
+        ndim=track.ndim,
+        sigma_min=0.0,
+        sigma_max=1000.0,
+        resolution=track.resolution,
+        training_data=words,
+        labels_used=True,
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        metrics=metrics,
+        pirate_version=__version__,
+    )

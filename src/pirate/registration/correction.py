@@ -1,0 +1,155 @@
+"""The last word of the anatomy-aware prior: a few gated corrections after the finest level.
+
+A `Corrector` is no denoiser of noise: called again and again it drifts. So it is not called within the levels but once
+or twice at the end, on a grid as coarse as that of its training, and a correction is kept only if
+
+    voxels that fold do not become more   and   g(after) - g(before) <= `WORSE` (g(0) - g(before)),
+
+g being the data term on that grid, g(0) its value without any field. Else half of it is tried, and then none.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pirate.denoisers.corrector import Corrector
+from pirate.denoisers.plug import Denoiser, ImageDenoiser
+from pirate.energies.similarity import Similarity
+from pirate.errors import InputError
+from pirate.ops.compose import compose
+from pirate.ops.jacobian import mark_folds
+from pirate.ops.resample import resize_field
+from pirate.ops.warp import warp
+from pirate.registration.data_term import data_term
+from pirate.registration.working import Images
+from pirate.settings import Level, Settings
+
+if TYPE_CHECKING:
+    from pirate.registration.pyramid import Stage
+
+log = logging.getLogger("pirate")
+
+CALLS = 1
+"""Corrections in a row."""
+
+WORSE = 0.1
+"""A correction may give back so much of what the solver has gained from the data term."""
+
+SCALES = (1.0, 0.5)
+"""Parts of a correction that are tried, in this order."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One call and what the gate said.
+
+    Args:
+        scale: part of the correction that was kept; 0 if none.
+        folds: voxels that fold, before and after what was tried last.
+        data: the data term, before and after what was tried last.
+    """
+
+    scale: float
+    folds: tuple[int, int]
+    data: tuple[float, float]
+
+    @property
+    def remark(self) -> str:
+        """What happened, as a sentence."""
+        verdict = f"kept ({self.scale:g} of it)" if self.scale else "dropped"
+        return (
+            f"the anatomy-aware prior's correction is {verdict}: voxels that fold {self.folds[0]} -> "
+            f"{self.folds[1]}, data term {self.data[0]:.4f} -> {self.data[1]:.4f}"
+        )
+
+
+def corrector_in(denoiser: Denoiser | ImageDenoiser | None) -> Corrector | None:
+    """The corrector, also where it came from a weight file; None if the denoiser is of another kind."""
+    inner = getattr(denoiser, "network", denoiser)
+    return inner if isinstance(inner, Corrector) else None
+
+
+def grid_for(stages: Sequence[Stage], spacing: float) -> tuple[Level, Images]:
+    """The pair on a grid of about `spacing` mm, and the constants of the level that is about as coarse.
+
+    That is the finest stage without an axis that `Images.shrunk` would halve; where there is none the coarsest is
+    shrunk. With a spacing of 0 it is the finest.
+    """
+    for stage in reversed(stages):
+        if all(1.5 * h >= spacing for h in stage.images.spacing):
+            return stage.level, stage.images
+    return stages[0].level, stages[0].images.shrunk(spacing)
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """A corrector and the pair it corrects.
+
+    Args:
+        corrector: the network.
+        images: the pair on the finest grid.
+        coarse: the pair on the corrector's grid.
+        term: the data term there.
+    """
+
+    corrector: Corrector
+    images: Images
+    coarse: Images
+    term: Similarity
+
+    @staticmethod
+    def of(corrector: Corrector, stages: Sequence[Stage], settings: Settings) -> Correction:
+        """Find the pair on the corrector's grid among the stages, or make it from the finest, the last."""
+        level, coarse = grid_for(stages, corrector.spacing)
+        return Correction(corrector, stages[-1].images, coarse, data_term(coarse, settings, level))
+
+    def __call__(self, field: Tensor, calls: int = CALLS) -> tuple[Tensor, list[Outcome]]:
+        """Correct `field` (1, d, *shape), voxels of the finest grid; a call that is dropped is the last."""
+        outcomes: list[Outcome] = []
+        with torch.no_grad():
+            start = self._data(torch.zeros_like(self._low(field)))
+            for _ in range(calls):
+                field, outcome = self._once(field, start)
+                log.info("%s", outcome.remark)
+                outcomes.append(outcome)
+                if outcome.scale == 0:
+                    break
+        return field, outcomes
+
+    def _once(self, field: Tensor, start: float) -> tuple[Tensor, Outcome]:
+        low = self._low(field)
+        warped = warp(self.coarse.moving, low)
+        r = self.corrector.correction(low, self.coarse.fixed, warped)
+        r = resize_field(r, self.images.shape) if low.shape != field.shape else r
+        folds, before = mark_folds(field)[0], self._data(low)
+        outcome = Outcome(0.0, (folds, folds), (before, math.nan))
+        if not math.isfinite(float(r.sum(dtype=torch.float64))):
+            return field, outcome
+        allowed = before + WORSE * max(start - before, 0.0)
+        for scale in SCALES:
+            following = compose(field, r * -scale)
+            after = mark_folds(following)[0], self._data(self._low(following))
+            good = after[0] <= folds and after[1] <= allowed
+            outcome = Outcome(scale if good else 0.0, (folds, after[0]), (before, after[1]))
+            if good:
+                return following, outcome
+        return field, outcome
+
+    def _low(self, field: Tensor) -> Tensor:
+        return (
+            field if self.coarse.shape == tuple(field.shape[2:]) else resize_field(field, self.coarse.shape)
+        )
+
+    def _data(self, low: Tensor) -> float:
+        """g of a field (1, d, *coarse shape), voxels; infinite where the field has left the image."""
+        try:
+            return float(self.term.value(self.coarse.moving, low, self.coarse.moving_mask)[0])
+        except InputError:
+            return math.inf

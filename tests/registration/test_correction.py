@@ -1,0 +1,164 @@
+"""The gate of the anatomy-aware prior: what it lets through, and what it does not."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from tests.registration.test_pyramid import pair, settings
+from torch import Tensor
+
+from pirate.denoisers.corrector import Corrector
+from pirate.ops.compose import compose
+from pirate.ops.jacobian import mark_folds
+from pirate.ops.smooth import gaussian
+from pirate.registration import correction, pyramid
+from pirate.registration.correction import Correction, corrector_in, grid_for
+
+SHAPES = [(44, 48), (34, 36, 32)]
+
+
+class Made(Corrector):
+    """A corrector whose correction is given."""
+
+    def __init__(self, r: Tensor, spacing: float = 0.0) -> None:
+        super().__init__(r.shape[1], width=1, depth=1, spacing=spacing)
+        self.r = r
+        self.calls = 0
+
+    def correction(self, field: Tensor, fixed: Tensor, warped: Tensor) -> Tensor:
+        self.calls += 1
+        return self.r.expand(field.shape) if self.r.shape != field.shape else self.r
+
+
+def wave(shape: tuple[int, ...], sigma: float, size: float) -> Tensor:
+    noise = torch.randn(1, len(shape), *shape, generator=torch.Generator().manual_seed(5))
+    smooth = gaussian(noise, sigma)
+    return smooth * (size / smooth.abs().max())
+
+
+def solved(shape: tuple[int, ...], corrector: Corrector | None = None) -> tuple[list[pyramid.Stage], Tensor]:
+    chosen = settings()
+    stages = pyramid.stages(pair(shape), chosen)
+    return stages, pyramid.solve(stages, chosen, corrector).field
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_good_correction_is_kept(shape: tuple[int, ...]) -> None:
+    """One that undoes a known error: the data term falls, and the whole of it is composed."""
+    stages, field = solved(shape)
+    error = wave(shape, 5.0, 0.6)
+    wrong = compose(field, error)
+    step = Correction.of(Made(error), stages, settings())
+    found, (outcome,) = step(wrong, calls=1)
+    assert outcome.scale == 1.0
+    assert outcome.data[1] < outcome.data[0]
+    assert "kept" in outcome.remark
+    torch.testing.assert_close(found, compose(wrong, -error), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_one_that_folds_is_dropped(shape: tuple[int, ...], caplog: pytest.LogCaptureFixture) -> None:
+    stages, field = solved(shape)
+    bad = Made(wave(shape, 0.5, 2.5))
+    with caplog.at_level(logging.INFO, logger="pirate"):
+        found, (outcome,) = Correction.of(bad, stages, settings())(field, calls=2)
+    assert outcome.scale == 0.0
+    assert outcome.folds[1] > outcome.folds[0]
+    assert torch.equal(found, field)
+    assert bad.calls == 1  # a call that is dropped is the last
+    assert "dropped" in outcome.remark
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_one_that_worsens_the_data_term_is_dropped(shape: tuple[int, ...]) -> None:
+    stages, field = solved(shape)
+    found, (outcome,) = Correction.of(Made(wave(shape, 8.0, 6.0)), stages, settings())(field, calls=1)
+    assert outcome.scale == 0.0
+    assert outcome.data[1] > outcome.data[0]
+    assert torch.equal(found, field)
+
+
+def test_half_of_a_correction_may_be_right() -> None:
+    stages, field = solved((44, 48))
+    error = wave((44, 48), 5.0, 0.8)
+    wrong = compose(field, error)
+    found, (outcome,) = Correction.of(Made(3.4 * error), stages, settings())(wrong, calls=1)
+    assert outcome.scale == 0.5
+    torch.testing.assert_close(found, compose(wrong, -1.7 * error), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e6])
+def test_numbers_that_are_none_are_dropped(bad: float) -> None:
+    stages, field = solved((44, 48))
+    r = torch.full_like(field, bad)
+    found, (outcome,) = Correction.of(Made(r), stages, settings())(field, calls=1)
+    assert outcome.scale == 0.0
+    assert torch.equal(found, field)
+
+
+def test_images_that_agree_stay_as_they_are() -> None:
+    images = pair((44, 48))
+    same = type(images)(images.fixed, images.fixed, None, None, images.spacing)
+    chosen = settings(intensity=10.0)
+    stages = pyramid.stages(same, chosen)
+    still = torch.zeros(1, 2, 44, 48)
+    found, (outcome,) = Correction.of(Made(wave((44, 48), 4.0, 1.0)), stages, chosen)(still, calls=1)
+    assert outcome.scale == 0.0, outcome
+    assert torch.equal(found, still)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_solver_calls_it_at_the_end_only(shape: tuple[int, ...]) -> None:
+    """As often as `CALLS` says, never every so many steps; an untrained one changes nothing."""
+    _, plain = solved(shape)
+    zero = Made(torch.zeros_like(plain))
+    _, field = solved(shape, zero)
+    assert zero.calls == correction.CALLS
+    torch.testing.assert_close(field, plain, rtol=0, atol=1e-5)
+    assert mark_folds(field)[0] <= mark_folds(plain)[0]
+
+
+def test_a_coarse_corrector_acts_on_its_own_grid() -> None:
+    """At 2 mm, on images of 1 mm, it sees half the voxels; what it says is brought to the fine grid."""
+    shape = (44, 48)
+    stages, field = solved(shape)
+    seen: list[tuple[int, ...]] = []
+
+    class Looks(Corrector):
+        def correction(self, field: Tensor, fixed: Tensor, warped: Tensor) -> Tensor:
+            seen.extend(tuple(x.shape[2:]) for x in (field, fixed, warped))
+            return torch.full_like(field, 0.01)
+
+    found, (outcome,) = Correction.of(Looks(2, width=1, depth=1, spacing=2.0), stages, settings())(field, 1)
+    assert seen == [(22, 24)] * 3
+    assert outcome.scale == 1.0
+    shift = torch.tensor([0.01 * 43 / 21, 0.01 * 47 / 23]).view(1, 2, 1, 1)
+    torch.testing.assert_close(
+        found, compose(field, (-shift).expand_as(field).contiguous()), rtol=0, atol=1e-5
+    )
+
+
+def test_which_grid() -> None:
+    stages = pyramid.stages(pair((44, 48)), settings())
+    assert [s.images.shape for s in stages] == [(22, 24), (44, 48)]
+    assert grid_for(stages, 0.0)[1].shape == (44, 48)
+    assert grid_for(stages, 1.0)[1].shape == (44, 48)
+    assert grid_for(stages, 2.0)[1].shape == (22, 24)
+    level, images = grid_for(stages, 4.0)
+    assert images.shape == (11, 12)
+    assert level.shrink == 2
+
+
+def test_only_a_corrector_is_one() -> None:
+    network = Corrector(2, width=1, depth=1)
+
+    class Holder:
+        def __init__(self) -> None:
+            self.network = network
+
+    assert corrector_in(network) is network
+    assert corrector_in(Holder()) is network  # type: ignore[arg-type]
+    assert corrector_in(None) is None
+    assert corrector_in(lambda field, sigma: field) is None

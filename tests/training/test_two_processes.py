@@ -1,0 +1,121 @@
+"""Two processes under torchrun do what one does with the same batch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training.toy import PLAN, Carrying, Plain, Toy
+
+from pirate.errors import InputError, UsageError
+from pirate.training.loop import HISTORY, train
+from pirate.training.processes import Team
+from pirate.training.run import Run
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import torch
+from pirate.errors import PirateError
+from pirate.training.loop import train
+from tests.training.toy import PLAN, Carrying, Plain
+import dataclasses, os
+torch.set_num_threads(1)
+out = Path(sys.argv[1])
+train(Plain(), PLAN, out / "run", lambda progress: progress.step == 10)
+task = Plain()
+result = train(task, PLAN, out / "run")
+refusals = []
+for wrong, plan in ((Carrying(), PLAN), (Plain(), dataclasses.replace(PLAN, batch=3))):
+    try:
+        train(wrong, plan, out / "refused")
+    except PirateError as error:
+        refusals.append(str(error))
+said = {
+    "losses": result.losses, "history": result.history, "best_step": result.best_step, "first": result.first,
+    "weight": task.network.first.weight.flatten().tolist(),
+    "best": result.best["first.weight"].flatten().tolist(), "refusals": refusals, "ended": result.ended.name,
+}
+(out / f"rank{os.environ['RANK']}.json").write_text(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict]]:
+    """A training by two processes, stopped after ten steps and resumed, as each of them saw it."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "script.py").write_text(SCRIPT)
+    launcher = ["torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", *launcher, str(folder / "script.py"), str(folder)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        _, complaint = process.communicate(timeout=240)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the launcher's own processes end with it
+    assert process.returncode == 0, complaint
+    return folder, [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def test_two_processes_give_the_loss_curve_and_the_weights_of_one(two, tmp_path):
+    folder, said = two
+    task = Plain()
+    one = train(task, PLAN, tmp_path)
+    assert one.losses[-1] < 0.5 * one.losses[0]
+    for process in said:
+        assert process["losses"] == pytest.approx(one.losses, abs=1e-6)
+        checks = [row["validation_loss"] for row in process["history"]]
+        assert checks == pytest.approx([row["validation_loss"] for row in one.history], abs=1e-6)
+        roots = [row["gradient_norm"] for row in process["history"][1:]]
+        assert roots == pytest.approx([row["gradient_norm"] for row in one.history[1:]], rel=1e-4)
+        weight = torch.tensor(process["weight"])
+        torch.testing.assert_close(weight, task.network.first.weight.flatten().detach(), atol=1e-5, rtol=0)
+        assert (process["best_step"], process["ended"]) == (one.best_step, "STEPS")
+    assert len((folder / "run" / HISTORY).read_text().splitlines()) == 1 + len(one.history)
+
+
+def test_all_processes_end_with_the_same_but_one_is_to_write(two):
+    _, (first, second) = two
+    assert (first.pop("first"), second.pop("first")) == (True, False)
+    assert first == second
+
+
+def test_what_two_processes_cannot_share_is_refused(two):
+    folder, said = two
+    for process in said:
+        state, batch = process["refusals"]
+        assert "several processes cannot share; expected one process" in state
+        assert "a batch of 3 cannot be shared by 2 processes; expected a multiple of 2" in batch
+    assert not (folder / "refused").exists()
+
+
+def test_a_process_that_sees_another_checkpoint_refuses(tmp_path):
+    train(Plain(), PLAN, tmp_path, lambda progress: progress.step == 3)
+
+    class Elsewhere(Team):
+        def told(self, number: int) -> int:
+            return number + 1
+
+    with pytest.raises(
+        InputError, match="the processes see different checkpoints; expected one folder for all"
+    ):
+        Run(Plain(), PLAN, tmp_path, Elsewhere(0, 1, torch.device("cpu")), {}).begin()
+
+
+def test_the_refusals_hold_without_a_launcher_too(monkeypatch, tmp_path):
+    with pytest.raises(UsageError, match="expected one process"):
+        Run(Carrying(), PLAN, tmp_path, Team(0, 2, torch.device("cpu")), {})
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UsageError, match="a batch of 4 cannot be shared by 3 processes"):
+        train(Toy(), PLAN, tmp_path)
