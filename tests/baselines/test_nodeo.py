@@ -95,6 +95,22 @@ def test_the_linear_layer_fits_the_image(shape: tuple[int, ...], number: int) ->
     assert features(shape) == number
 
 
+@pytest.mark.parametrize("shape", [(24, 21), (16, 13, 12)])
+def test_the_output_is_upsampled_twice_and_box_filtered(shape: tuple[int, ...]) -> None:
+    network = Velocity(shape, NodeoSettings(box=5, channels=4))
+    kept: list[Tensor] = []
+    network.widen.register_forward_hook(lambda *args: kept.append(args[2]))
+    with torch.no_grad():
+        found = network(unit_positions(shape, torch.empty(0))[0])
+        d, mode = len(shape), "bilinear" if len(shape) == 2 else "trilinear"
+        x = kept[0].view(1, d, *[-(-n // 4) for n in shape])
+        x = torch.nn.functional.interpolate(x, scale_factor=2, mode=mode)
+        x = torch.nn.functional.interpolate(x, size=shape, mode=mode)
+        pool = torch.nn.functional.avg_pool2d if d == 2 else torch.nn.functional.avg_pool3d
+        expected = pool(x, 5, stride=1, padding=2)
+    torch.testing.assert_close(found, expected)
+
+
 def test_the_smoothness_and_the_folding_have_the_published_values() -> None:
     """On u = (a i, b j): the mean of squared differences is a^2 / 2 and b^2 / 2, J = (1 + a)(1 + b)."""
     where = identity(torch.empty(1, 2, 10, 12))

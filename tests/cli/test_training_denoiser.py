@@ -17,14 +17,14 @@ from pirate.training.fields import Corpus, Recipe
 SMALL = ["--steps", "6", "--batch", "2", "--patch", "16", "--held-out", "0.4", "--threads", "1", "-q"]
 
 
-def corpus(path, ndim=2, resolution=1, people=5):
+def corpus(path, ndim=2, resolution=1, people=5, first=0):
     shape = (24, 20, 16)[:ndim]
     grid = torch.meshgrid(*[torch.linspace(0, math.pi, n) for n in shape], indexing="ij")
     made = Corpus.create(path, Recipe("waves", {}, "none", {}, 0, ndim, resolution, (1.0,) * ndim))
     names = [(a, b) for a in range(people) for b in range(people) if a != b]
     for k, (a, b) in enumerate(names):
         field = torch.stack([(g + 0.3 * k).sin() for g in grid])[None]
-        made.store(k, field, (f"s{a}", f"s{b}"), 0.1)
+        made.store(k, field, (f"s{first + a}", f"s{first + b}"), 0.1)
     return path
 
 
@@ -103,6 +103,17 @@ def test_corpora_that_do_not_go_together_or_are_too_small(tmp_path):
     assert "some of both" in str(found.exception)
 
 
+def test_the_figures_can_be_of_a_corpus_of_other_subjects(tmp_path):
+    fields, others = corpus(tmp_path / "c"), corpus(tmp_path / "d", first=5)
+    found = call("denoiser", fields, "-o", tmp_path / "o", *SMALL, "--measure", others)
+    assert found.exit_code == 0, found.output
+    found = call(
+        "denoiser", fields, "-o", tmp_path / "p", *SMALL, "--measure", corpus(tmp_path / "e", first=2)
+    )
+    assert isinstance(found.exception, InputError)
+    assert "subjects with the training" in str(found.exception)
+
+
 def test_the_level_that_registers_best_is_kept(tmp_path, monkeypatch):
     fields = corpus(tmp_path / "c")
     monkeypatch.setattr(training_score, "dice_of", lambda *a: lambda network, sigma: 1 - abs(sigma - 2))
@@ -145,7 +156,7 @@ def test_the_score_is_the_dice_of_the_paper_iteration(monkeypatch):
 def test_the_figures_are_of_fields_of_other_subjects(tmp_path):
     fields = corpus(tmp_path / "c")
     request = training_denoiser.Request(
-        (fields,), tmp_path, "small", None, None, None, None, (), None, None, 0.4, None, "oasis2d", 1, 0.0, 0,
+        (fields,), tmp_path, "small", None, None, None, None, (), None, None, 0.4, None, None, "oasis2d", 1, 0.0, 0,
         False, None, True,
     )  # fmt: skip
     material = training_denoiser._material(request)

@@ -92,7 +92,7 @@ def test_descending_the_energy_lowers_it_at_every_step():
     energies = []
     for _ in range(30):
         energies.append(float(denoise.energy(field, 0.5).detach()))
-        field = (field - 0.2 * (field - denoise(field, 0.5))).detach()
+        field = (field - 0.05 * (field - denoise(field, 0.5))).detach()
     assert all(b < a for a, b in itertools.pairwise(energies))
 
 

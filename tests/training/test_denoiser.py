@@ -98,9 +98,9 @@ def test_validation_is_at_fixed_levels_on_the_held_out_fields():
 def test_a_network_learns_and_the_loop_resumes_it(tmp_path, kind):
     torch.manual_seed(0)
     network = NETWORKS[kind](2) if kind == "gradient-step" else Conditional(2, width=8, scales=2)
-    plan = Plan(steps=60, batch=2, learning_rate=3e-3, validate_every=30)
+    plan = Plan(steps=60, batch=4, learning_rate=5e-3, validate_every=30)
     trained = train(task(network, Noise(0.2, 0.8)), plan, tmp_path)
-    assert trained.history[-1]["validation_loss"] < 0.7 * trained.history[0]["validation_loss"]
+    assert trained.history[-1]["validation_loss"] < 0.75 * trained.history[0]["validation_loss"]
     again = train(task(network, Noise(0.2, 0.8)), plan, tmp_path)
     assert again.step == 60
 

@@ -10,7 +10,6 @@ import torch
 from small_pairs import Shrinking, blob, pair, prior, settings
 from torch import Tensor, nn
 
-from pirate.denoisers.conditional import Conditional
 from pirate.denoisers.dncnn import DnCNN
 from pirate.energies import GlobalCorrelation
 from pirate.errors import InputError, UsageError
@@ -151,9 +150,10 @@ def test_a_learned_alpha_shortens_the_step_but_keeps_it_stable() -> None:
 def test_scalars_are_learned_only_where_they_can_be() -> None:
     assert set(dict(prior(2, ("tau",)).named_parameters())) > {"log_tau"}
     assert not {"log_tau", "tau"} & set(prior(2).state_dict())
-    learned = Regulariser(Conditional(2, width=4), settings(2), ("sigma",))
-    learned(torch.randn(1, 2, 8, 8)).sum().backward()
+    learned = prior(2, ("sigma",))
+    learned(torch.randn(1, 2, 8, 8, dtype=torch.float64)).sum().backward()
     assert float(learned.get_parameter("log_sigma").grad) != 0
+    assert learned.scalars()["sigma"] == pytest.approx(0.8)
     with pytest.raises(UsageError, match="does not depend on sigma"):
         Regulariser(DnCNN(2, depth=2, width=2), settings(2), ("sigma",))
     with pytest.raises(UsageError, match="'gamma' cannot be learned"):
@@ -166,7 +166,7 @@ def test_settings_and_subjects_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UsageError, match="additive scheme by Anderson"):
         equilibrium_settings(2, {"solver": "fixed-point"})
     with pytest.raises(UsageError, match="diverges in 2-D"):
-        equilibrium_settings(2, {"alpha": 0.5})
+        equilibrium_settings(2, {"alpha": 1.0})
     with pytest.raises(InputError, match="1 training images and 1 pairs"):
         task(images(1))
     with pytest.raises(InputError, match="two or more training images of one source"):

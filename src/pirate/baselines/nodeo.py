@@ -107,7 +107,8 @@ class Velocity(nn.Module):
         d = len(shape)
         self.shape = tuple(shape)
         self.coarse = tuple(-(-n // COARSE) for n in shape)
-        self.box = settings.box
+        for axis, (c, n) in enumerate(zip(self.coarse, self.shape, strict=True)):
+            self.register_buffer(f"axis{axis}", upsampled(c, n, settings.box), persistent=False)
         convolution = {2: nn.Conv2d, 3: nn.Conv3d}[d]
         widths = [d] + [settings.channels] * CONVOLUTIONS
         self.convolutions = nn.ModuleList(
@@ -124,11 +125,21 @@ class Velocity(nn.Module):
         for k, convolution in enumerate(self.convolutions, 1):
             x = convolution(x)
             x = F.relu(x) if k < CONVOLUTIONS else x
-        x = self.widen(F.relu(self.narrow(x.flatten(1)))).view(1, d, *self.coarse)
-        for size in (tuple(min(2 * c, n) for c, n in zip(self.coarse, self.shape, strict=True)), self.shape):
-            x = F.interpolate(x, size=size, mode=mode, align_corners=False)
-        smooth: Tensor = box_sum(x, self.box) / self.box**d
-        return smooth
+        velocity: Tensor = self.widen(F.relu(self.narrow(x.flatten(1)))).view(1, d, *self.coarse)
+        for axis, matrix in enumerate(self.buffers()):
+            velocity = torch.tensordot(velocity, matrix, dims=([axis + 2], [0])).movedim(-1, axis + 2)
+        return velocity
+
+
+def upsampled(coarse: int, size: int, box: int) -> Tensor:
+    """(coarse, size): twice the linear upsampling by 2, then the mean of `box` voxels with 0 outside, along one axis.
+
+    All of it is linear and the same along every axis, so that one small product an axis does it.
+    """
+    rows = torch.eye(coarse)[None]
+    for n in (min(2 * coarse, size), size):
+        rows = F.interpolate(rows, size=n, mode="linear", align_corners=False)
+    return box_sum(rows, box)[0] / box
 
 
 def features(shape: Sequence[int]) -> int:

@@ -52,7 +52,7 @@ def register(
     moving: Annotated[Path, typer.Argument(help="Image that is warped onto it.")],
     out: Out,
     preset: Annotated[
-        str, typer.Option(help="fast, default or best; paper: eq. (6) of the paper to the letter.")
+        str, typer.Option(help="fast, default or best; paper: eq. (6) of the paper to the letter; paper-plus: PIRATE+.")
     ] = "default",
     smoothness: Annotated[
         float,
@@ -61,7 +61,8 @@ def register(
     prior: Annotated[
         str | None,
         typer.Option(
-            help="Denoiser of the field: none, gaussian, tv, FILE.safetensors or package.module:function."
+            help="Denoiser of the field: none, gaussian, tv, pirate, pirate-plus, anatomy (supervised), "
+            "FILE.safetensors or package.module:function; `pirate priors` lists what ships."
         ),
     ] = None,
     affine: Annotated[
@@ -104,6 +105,12 @@ def register(
     require_diffeomorphic: Annotated[
         bool, typer.Option("--require-diffeomorphic", help="Exit 1 if any voxel folds, by any measure.")
     ] = False,
+    maps: Annotated[
+        bool,
+        typer.Option(
+            "--maps", help="Also write maps of the log-Jacobian and of where the field surprises the shipped prior."
+        ),
+    ] = False,
     memory_limit: Annotated[float | None, typer.Option(help="GB; a job that needs more is refused.")] = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -134,6 +141,7 @@ def register(
             budget,
             require_convergence,
             require_diffeomorphic,
+            maps,
             memory_limit,
             device,
             threads,

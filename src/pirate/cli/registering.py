@@ -47,6 +47,7 @@ class Request:
     budget: float | None
     require_convergence: bool
     require_diffeomorphic: bool
+    maps: bool
     memory_limit: float | None
     device: str
     threads: int | None
@@ -89,7 +90,7 @@ def run(request: Request) -> None:
     with prepared(request.out, request.force), Bar(request.quiet) as bar:
         result = register(
             request.fixed, request.moving, preset=request.preset, smoothness=request.smoothness, prior=request.prior,
-            affine=request.affine, budget=request.budget,
+            affine=request.affine, budget=request.budget, maps=request.maps,
             fixed_mask=request.fixed_mask, moving_mask=request.moving_mask,
             fixed_labels=request.fixed_labels, moving_labels=request.moving_labels,
             device=request.device, threads=request.threads, settings=settings, progress=bar, prefer=form,
@@ -141,6 +142,8 @@ def report(result: Registration, out: Path, seconds: float) -> None:
         f"inverse error {m['inverse_error_median_voxels']:.3f} voxel median, "
         f"{m['inverse_error_p999_voxels']:.3f} at 99.9 %, {m['inverse_error_max_voxels']:.2f} at most"
     )
+    if "surprise_score" in m:
+        typer.echo(f"surprise of the prior {m['surprise_score']:.2f} (1 is usual)")
     rest = f"{len(result.trace)} iterations"
     if result.settings.scheme == "additive":
         rest += f", residual/step {result.trace[-1].residual_per_step:.1e}"

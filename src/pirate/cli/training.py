@@ -52,6 +52,10 @@ def denoiser(
     ] = None,
     start: Annotated[Path | None, typer.Option(help="Weights to begin with, for fine-tuning.")] = None,
     held_out: Annotated[float, typer.Option(help="Share of the subjects kept for validation.")] = 0.2,
+    measure: Annotated[
+        Path | None,
+        typer.Option(help="Corpus of other subjects for the figures on the card; default: what is held out."),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Data folder for the choice among several --sigma.")
     ] = None,
@@ -72,6 +76,6 @@ def denoiser(
     run(
         Request(
             tuple(corpus), out, preset, steps, batch, learning_rate, patch, tuple(sigma or ()), width, start,
-            held_out, data, track, pairs, minutes, seed, tensorboard, threads, quiet,
+            held_out, measure, data, track, pairs, minutes, seed, tensorboard, threads, quiet,
         )
     )  # fmt: skip

@@ -53,6 +53,7 @@ class Request:
     width: float | None
     start: Path | None
     held_out: float
+    measure: Path | None
     data: Path | None
     track: str
     pairs: int
@@ -65,10 +66,11 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Fields (d, *shape), voxels, to learn from and, of other subjects, to validate and measure with."""
+    """Fields (d, *shape), voxels, to learn from, and of other subjects to validate and to measure with."""
 
     training: list[Tensor]
     held_out: list[Tensor]
+    measured: list[Tensor]
     ndim: int
     resolution: int
     words: str
@@ -122,17 +124,16 @@ def _material(request: Request) -> Material:
     training: list[Tensor] = []
     held_out: list[Tensor] = []
     words: list[str] = []
+    everyone: set[str] = set()
     corpora = [Corpus.open(path) for path in request.corpora]
     first = corpora[0]
     for corpus in corpora:
-        if (corpus.ndim, corpus.resolution) != (first.ndim, first.resolution):
-            finding = f"{corpus.ndim}-D fields of resolution {corpus.resolution}"
-            expected = f"{first.ndim}-D of resolution {first.resolution}, as the first corpus"
-            raise reject(corpus.path, finding, expected, "Train on one kind of field.")
+        _check_kind(corpus, first)
         fit, test = corpus.split(request.held_out, seed=0)
         training += [corpus.field(i) for i in fit]
         held_out += [corpus.field(i) for i in test]
         people = {name for i in fit for name in corpus.subjects(i)}
+        everyone |= people
         of_whom = f" between {len(people)} subjects ({corpus.recipe.data})" if people else ""
         words.append(f"{len(fit)} fields by {corpus.recipe.method}{of_whom}")
     if not training or not held_out:
@@ -140,7 +141,27 @@ def _material(request: Request) -> Material:
         raise reject(request.corpora[0], finding, "some of both", "Make more fields, or change --held-out.")
     log.info("%s; %d held out", "; ".join(words), len(held_out))
     digests = tuple(sha256_of(path / TABLE) for path in request.corpora)
-    return Material(training, held_out, first.ndim, first.resolution, "; ".join(words), digests)
+    measured = held_out if request.measure is None else _others(request.measure, first, everyone)
+    return Material(training, held_out, measured, first.ndim, first.resolution, "; ".join(words), digests)
+
+
+def _check_kind(corpus: Corpus, first: Corpus) -> None:
+    """Refuse fields of another dimension or resolution than those of the first corpus."""
+    if (corpus.ndim, corpus.resolution) != (first.ndim, first.resolution):
+        finding = f"{corpus.ndim}-D fields of resolution {corpus.resolution}"
+        expected = f"{first.ndim}-D of resolution {first.resolution}, as the first corpus"
+        raise reject(corpus.path, finding, expected, "Take one kind of field.")
+
+
+def _others(path: Path, first: Corpus, everyone: set[str]) -> list[Tensor]:
+    """The fields of a corpus that shares no subject with the training; each (d, *shape), voxels."""
+    corpus = Corpus.open(path)
+    _check_kind(corpus, first)
+    shared = sorted({name for i in range(len(corpus)) for name in corpus.subjects(i)} & everyone)
+    if shared:
+        finding = f"it shares {len(shared)} subjects with the training, {shared[0]} for one"
+        raise reject(path, finding, "other subjects", "Measure on those who were not trained on.")
+    return [corpus.field(i) for i in range(len(corpus))]
 
 
 def _fit(request: Request, preset: Preset, material: Material, out: Path) -> nn.Module:
@@ -189,7 +210,7 @@ def _begin_with(network: nn.Module, path: Path, material: Material) -> None:
 
 def measured(network: nn.Module, material: Material, noise: Noise) -> dict[str, Scalar]:
     """Figures for the card: gains in dB at the middle of the noise range, and what kind of map it is."""
-    fields = material.held_out[:: max(1, len(material.held_out) // MEASURED)][:MEASURED]
+    fields = material.measured[:: max(1, len(material.measured) // MEASURED)][:MEASURED]
     sigma = 0.5 if noise.sigma_min <= 0.5 <= noise.sigma_max else noise.sigma_max
     found: dict[str, Scalar] = {"sigma": sigma, "residual_rms": residual_rms(network, fields, sigma)}
     colours = {"white": Noise(sigma, sigma)}

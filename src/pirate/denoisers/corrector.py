@@ -1,16 +1,17 @@
 """The anatomy-aware prior: a network that sees fixed, warped and field, and corrects the field. Supervised.
 
-    r = G N(E fixed, E warped, field - mean),    D(field) = field o (id - r) - r
+    r = G N(fixed, warped, field - mean),    D(field) = field o (id - r) - r
 
-E, applied to either image alone, learns to tell structures apart; N compares what it finds; G is a Gaussian of one
-voxel. The correction is composed, not added: a small smooth r is a diffeomorphism, and composing it cannot fold. The
-last layer starts at zero, so that D starts as the identity. The network is trained with anatomical labels
+N is a U-Net, which while it is trained must also name the structures that it sees; G is a Gaussian of one voxel. The
+correction is composed, not added: a small smooth r is a diffeomorphism, and composing it cannot fold. The last layer
+starts at zero, so that D starts as the identity. The network is trained with anatomical labels
 (`pirate.training.corrector`) and belongs among supervised methods.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -62,13 +63,13 @@ class UNet(nn.Module):
 
 
 class Corrector(nn.Module):
-    """Two U-Nets behind space-to-depth by 2; D(field, sigma, fixed, warped) -> field. Works for any size.
+    """A U-Net behind space-to-depth by 2; D(field, sigma, fixed, warped) -> field. Works for any size.
 
     Args:
         ndim: 2 or 3.
         width: channels of a U-Net's first level, 1 to 256.
         depth: levels below the first, 1 to 5.
-        structures: how many labels E is taught to tell apart, background included; 0: it is not.
+        structures: how many labels the network is taught to name, background included; 0: none.
         smoothing: sigma of the Gaussian G, voxels.
         spacing: mm of a voxel of the grid on which the network was trained; finer images are halved until they
             are about as coarse. 0: whatever is given.
@@ -91,9 +92,9 @@ class Corrector(nn.Module):
         self.smoothing, self.spacing = float(smoothing), float(spacing)
         conv = CONVOLUTIONS[ndim]
         block = 2**ndim
-        self.look = UNet(ndim, block, width, depth)
-        self.name = conv(width, structures, 1) if structures else nn.Identity()
-        self.compare = UNet(ndim, 2 * (width + structures) + ndim * block, width, depth)
+        self.trunk = UNet(ndim, (2 + ndim) * block, width, depth)
+        if structures:
+            self.names = conv(width, 2 * structures, 1)
         self.outlet = conv(width, ndim * block, 3, padding=1)
         nn.init.zeros_(self.outlet.weight)
         nn.init.zeros_(self.outlet.bias)  # type: ignore[arg-type]
@@ -125,29 +126,22 @@ class Corrector(nn.Module):
 
     def correction(self, field: Tensor, fixed: Tensor, warped: Tensor) -> Tensor:
         """The smoothed correction r, (B, d, *shape), voxels; arguments as in `forward`."""
-        return self.correction_and_names(field, fixed, warped)[0]
+        return self.from_features(self.features(field, fixed, warped), field.shape[2:])
 
-    def correction_and_names(self, field: Tensor, fixed: Tensor, warped: Tensor) -> tuple[Tensor, Tensor]:
-        """The correction r, and what E takes the images for.
+    def features(self, field: Tensor, fixed: Tensor, warped: Tensor) -> Tensor:
+        """What the U-Net finds, (B, width, *half shape), half the shape padded to a multiple of 2^(depth + 1)."""
+        relative = field - gaussian(field, AROUND)
+        stacked: Tensor = self.trunk(to_depth(self._padded(torch.cat([fixed, warped, relative], 1))))
+        return stacked
 
-        Args:
-            field: (B, d, *shape), voxels.
-            fixed: (B, 1, *shape).
-            warped: (B, 1, *shape).
+    def from_features(self, features: Tensor, shape: Sequence[int]) -> Tensor:
+        """The smoothed correction r, (B, d, *shape), voxels."""
+        raw = to_space(self.outlet(features))
+        return gaussian(raw[(slice(None), slice(None), *[slice(0, n) for n in shape])], self.smoothing)
 
-        Returns:
-            r, (B, d, *shape), voxels; logarithms of the structures' odds in fixed and, after those, in warped,
-            (2 B, structures, *half shape), half the shape padded to a multiple of 2^(depth + 1).
-        """
-        relative = to_depth(self._padded(field - gaussian(field, AROUND)))
-        seen = self.look(to_depth(self._padded(torch.cat([fixed, warped]))))
-        names = self.name(seen)
-        if self.structures:
-            seen = torch.cat([seen, names.softmax(1)], 1)
-        pair = torch.cat([*seen.chunk(2), relative], 1)
-        raw = to_space(self.outlet(self.compare(pair)))
-        inside = (slice(None), slice(None), *[slice(0, n) for n in field.shape[2:]])
-        return gaussian(raw[inside], self.smoothing), names
+    def named(self, features: Tensor) -> Tensor:
+        """Logarithms of the structures' odds in fixed and, after those, in warped, (2 B, structures, *half shape)."""
+        return torch.cat(self.names(features).chunk(2, 1)) if self.structures else features[:, :0]
 
     def _padded(self, x: Tensor) -> Tensor:
         """Zeros behind the last voxel of each axis, up to a multiple of what the levels divide by."""
@@ -182,7 +176,7 @@ def _check(ndim: int, width: int, depth: int, structures: int, smoothing: float,
     whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (ndim, width, depth, structures))
     if not whole or ndim not in CONVOLUTIONS:
         raise ValueError(
-            f"ndim is 2 or 3 and width, depth and structures are whole numbers, not {ndim}, {width}, {depth}, {structures}"
+            f"ndim is 2 or 3, the rest whole numbers, not {ndim}, {width}, {depth}, {structures}"
         )
     if not (1 <= width <= WIDEST and 1 <= depth <= DEEPEST):
         raise ValueError(f"width is 1 to {WIDEST} and depth 1 to {DEEPEST}, not {width} and {depth}")

@@ -12,7 +12,7 @@ import importlib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -36,6 +36,14 @@ class Denoiser(Protocol):
 
     def __call__(self, field: Tensor, sigma: float, /) -> Tensor:
         """Return the denoised field."""
+
+
+@runtime_checkable
+class EnergyDenoiser(Protocol):
+    """A denoiser whose residual ``z - D(z, sigma)`` is the gradient of an energy that can be told."""
+
+    def energy(self, field: Tensor, sigma: float) -> Tensor:
+        """(B,), voxels squared, of fields (B, d, *shape) in voxels."""
 
 
 class ImageDenoiser(Protocol):

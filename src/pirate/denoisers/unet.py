@@ -54,7 +54,7 @@ class UNet(nn.Module):
         channels = [width * (s + 2) // 2 for s in range(scales)]
         folded = ndim * 2**ndim
         self.entry = _convolution(ndim, folded, channels[0])
-        self.tell = nn.Parameter(torch.zeros(channels[0]))
+        self.tell = nn.Parameter(0.5 * torch.randn(channels[0]))
         self.exit = _convolution(ndim, channels[0], folded)
         self.straight = _convolution(ndim, folded, folded)
         self.down = nn.ModuleList(_convolution(ndim, c, c) for c in channels)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pirate.denoisers.plug import Denoiser, ImageDenoiser, call
+from pirate.denoisers.plug import Denoiser, EnergyDenoiser, ImageDenoiser, call
 from pirate.energies.regularity import Smoothness
 from pirate.energies.similarity import Similarity
 from pirate.errors import InputError
@@ -21,6 +21,10 @@ class Pirate:
     """One step of the iteration, eq. (6), in dimensionless form.
 
         T(phi) = phi - gamma [ c n grad g(f, m o phi) + alpha n grad r(phi) + tau (phi - D(phi, sigma)) ]
+
+    If the prior has an energy, phi - D(phi, sigma) = grad h(phi), then T is a gradient step of length gamma n on
+
+        g + alpha r + (tau / n) h
 
     with n the number of voxels of the field and c = 1 unless masks are used. Each term is switchable: alpha = 0
     drops r, a denoiser of None drops the prior; the ablation's P, P+S, P+R and P+R+S are the four combinations.
@@ -47,7 +51,7 @@ class Pirate:
     coverage: float = 1.0
 
     def __call__(self, field: Tensor, gamma: float) -> tuple[Tensor, float]:
-        """Return T(field), (B, d, *field shape), and the energy g + alpha r at `field`."""
+        """Return T(field), (B, d, *field shape), and the energy g + alpha r at `field`, the prior's with it if known."""
         n = field[0, 0].numel()
         try:
             value, slope = self.penalty.on_field(self.moving, field, self.moving_mask)
@@ -63,6 +67,8 @@ class Pirate:
         if self.denoiser is not None:
             noise = field - self.denoised(self.denoiser, field)
             step.add_(noise, alpha=self.tau)
+            if isinstance(self.denoiser, EnergyDenoiser):
+                value = value + self.tau / n * self.denoiser.energy(field, self.sigma).to(value)
         return torch.add(field, step, alpha=-gamma), float(value.sum())
 
     def denoised(self, denoiser: Denoiser | ImageDenoiser, field: Tensor) -> Tensor:

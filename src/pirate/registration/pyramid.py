@@ -180,10 +180,16 @@ def _steps(
         values.append(value)
         if t >= kept + PATIENCE and value > values[t - PATIENCE]:
             size, kept = size / 2, t
-        if denoiser is not None and (t + 1) % settings.every == 0:
+        if denoiser is not None and (t + 1) % settings.every == 0 and acts_on(denoiser, level.shrink):
             field.add_(_noise(denoiser, step.images, field, level), alpha=-level.tau)
         if not moved or size < SHORTEST or _flat(values, settings.tolerance):
             return
+
+
+def acts_on(denoiser: Denoiser | ImageDenoiser, shrink: int) -> bool:
+    """A learned prior acts on levels that are at least about as coarse as the grid of its training."""
+    card = getattr(denoiser, "card", None)
+    return card is None or shrink >= card.resolution / math.sqrt(2)
 
 
 def _noise(denoiser: Denoiser | ImageDenoiser, images: Images, field: Tensor, level: Level) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from pirate.denoisers import plug
 from pirate.denoisers.plug import Denoiser, ImageDenoiser
 from pirate.errors import UsageError, printable
+from pirate.image import Image
 from pirate.io.geometry import Form
 from pirate.ops.compose import invert
 from pirate.ops.jacobian import mark_folds
@@ -26,6 +27,7 @@ from pirate.registration.apply import apply
 from pirate.registration.data_term import penalties
 from pirate.registration.estimate import Estimate, estimate
 from pirate.registration.inputs import ImageLike
+from pirate.registration.maps import maps_of
 from pirate.registration.measure import judge, measure
 from pirate.registration.pair import Pair, Sources
 from pirate.registration.process import Clock, choose_device, peak_memory, using_threads
@@ -63,6 +65,7 @@ def register(
     prefer: Form | None = None,
     memory_limit: float | None = None,
     budget: float | None = None,
+    maps: bool = False,
     progress: Progress | None = None,
 ) -> Registration:
     """Align `moving` to `fixed`.
@@ -73,7 +76,7 @@ def register(
     Args:
         fixed: the image that stays: path, nibabel image, (array, 4 x 4 RAS affine) or `Image`.
         moving: the image that is warped onto it.
-        preset: a name of `settings.PRESETS`: fast, default, best, or paper.
+        preset: a name of `settings.PRESETS`: fast, default, best, paper or paper-plus.
         smoothness: 0 to 1; more gives a more regular field that follows the images less closely.
         prior: denoiser of the field: none, gaussian, tv, a .safetensors file, package.module:function, or a
             function D(field, sigma) itself; by default the preset's.
@@ -89,30 +92,33 @@ def register(
         prefer: "sform" or "qform": which to believe where a file's two disagree; else it is refused.
         memory_limit: GB; a job that needs more is refused. By default what is available.
         budget: seconds that the steps may take; when they are spent, the field so far is finished and returned.
+        maps: also return maps on the fixed grid: the logarithm of the Jacobian determinant, and how unexpected the
+            field is to the shipped `pirate` prior, with a score of that.
         progress: called after each iteration.
 
     Returns:
         `Registration`: warped image, forward and inverse transform, metrics, trace.
     """
     limit = _bytes(memory_limit)
-    start = affine if affine is not None else "none" if preset == "paper" else "affine"
+    start = affine if affine is not None else "none" if preset.startswith("paper") else "affine"
     sources = Sources(
         fixed, moving, fixed_mask, moving_mask, fixed_labels, moving_labels, start, prefer, limit
     )
-    choice = Choice(preset, smoothness, prior, settings, _seconds(budget))
+    choice = Choice(preset, smoothness, prior, settings, _seconds(budget), maps)
     with using_threads(threads):
         return _register(sources, choice, choose_device(device), progress)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How the caller wants it done: a preset, a smoothness, a prior, changes, and seconds."""
+    """How the caller wants it done: a preset, a smoothness, a prior, changes, seconds, and whether maps are made."""
 
     preset: str
     smoothness: float
     prior: str | Denoiser | ImageDenoiser | None
     settings: Settings | Mapping[str, Any] | None
     budget: float | None
+    maps: bool = False
 
     def resolved(self, shape: tuple[int, ...]) -> Settings:
         """The preset's settings for images of `shape` with the caller's changes, checked for stability."""
@@ -132,7 +138,11 @@ class Choice:
         """The denoiser itself, tried on a small field; None if there is no prior."""
         if self.prior is not None and not isinstance(self.prior, str):
             return plug.checked(self.prior, _name(self.prior), ndim, where)
-        return None if settings.prior == "none" else plug.load(settings.prior, ndim, where)
+        if settings.prior == "none":
+            return None
+        # Compositional: a prior acts on the levels that are as coarse as its training, whichever it is.
+        resolution = settings.resolution if settings.scheme == "additive" else None
+        return plug.load(settings.prior, ndim, where, resolution)
 
 
 def _refuse_idle(settings: Settings, changes: Mapping[str, Any]) -> None:
@@ -189,10 +199,16 @@ def _register(
                 "estimated_solve_seconds": expected.seconds,
                 "estimated_memory_mb": expected.memory / 1e6,
             }
+    drawn: dict[str, Image] = {}
+    if choice.maps:
+        with clock.stage("maps"):
+            drawn, scores = maps_of(displacement, pair.fixed, where)
+            metrics |= scores
     flags = judge(solution.status, metrics)
     return Registration(
         pair.fixed, pair.moving, warped, forward, backward, metrics, solution.status, solution.trace, chosen,
         clock.seconds, peak_memory(), torch.get_num_threads(), flags, (*pair.notes, *remarks), pair.images,
+        drawn,
     )  # fmt: skip
 
 

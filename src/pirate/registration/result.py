@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Registration:
         flags: sentences about doubtful quality; empty is good.
         notes: sentences about what was repaired in the inputs.
         images: every image that was given, by its role: fixed, moving, fixed_labels, moving_mask, ...
+        maps: images on the fixed grid that tell about the field, by name; empty unless asked for.
     """
 
     fixed: Image
@@ -71,6 +73,7 @@ class Registration:
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     images: Mapping[str, Image] = dataclasses.field(default_factory=dict)
+    maps: Mapping[str, Image] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         names = f"moving {printable(self.moving.name)} -> fixed {printable(self.fixed.name)}"
@@ -159,6 +162,8 @@ class Registration:
             writers.add(folder / transforms.INVERSE_WARP, lambda path: fields.write_field(path, back))
         if "warped" in write:
             writers.add(folder / "warped.nii.gz", self._write_warped)
+        for name, image in self.maps.items():
+            writers.add(folder / "maps" / f"{name}.nii.gz", partial(_write_map, image))
         if any(isinstance(part, Affine) for part in self.forward.parts):
             ndim = fields.itk_form(there).grid.ndim
             writers.add(folder / transforms.AFFINE, lambda path: itk.write_affine(path, self.affine, ndim))
@@ -199,6 +204,10 @@ class Registration:
         }  # fmt: skip
 
 
+def _write_map(image: Image, path: Path) -> None:
+    nifti.write_image(path, image.data, image.grid, description="pirate map")
+
+
 def _begin(folder: Path) -> set[Path]:
     """Take back an earlier run's word that it is complete; return the files it listed as its own.
 
@@ -210,7 +219,7 @@ def _begin(folder: Path) -> set[Path]:
         with contextlib.suppress(ValueError, AttributeError, OSError):
             names = [str(name) for name in json.loads(done.read_text()).get("outputs", {})]
         done.unlink()
-    for place in (folder, folder / "figures"):
+    for place in (folder, folder / "figures", folder / "maps"):
         for path in place.glob(".part-*"):
             if re.match(r"\.part-[0-9a-f]{12}", path.name) and path.is_file():
                 path.unlink()

@@ -43,7 +43,7 @@ class Recipe:
         least: determinant below which a voxel counts as folding.
         rough: weight of the correction's squared gradient.
         data: weight of the data term, one minus squared local correlation.
-        naming: weight of what E is taught, see `_naming`.
+        naming: weight of the network's naming of structures, see `_naming`.
         window: of the data term, voxels.
         own: part of the examples that start at an earlier output of the network.
         data_steps: up to so many steps of the solver's finest level come before a correction.
@@ -124,19 +124,31 @@ class CorrectorTask:
         fixed, moving, field = batch["fixed"], batch["moving"], batch["field"]
         with torch.no_grad():
             warped = warp(moving, field)
-        r, names = corrector_in(network).correction_and_names(field, fixed, warped)
+        corrector = corrector_in(network)
+        features = corrector.features(field, fixed, warped)
+        r = corrector.from_features(features, field.shape[2:])
         following = compose(field, -r)
         overlap = soft_dice(batch["fixed_labels"], batch["moving_labels"], following)
         folds = (recipe.least - determinant(following)).clamp_min(0).square().mean()
         rough = sum((forward_difference(r, a).square().mean() for a in range(r.shape[1])), r.new_zeros(()))
         data = _data(fixed, moving, following, recipe.window)
-        naming = _naming(names, batch["fixed_labels"], _warped_labels(batch["moving_labels"], field))
-        total = recipe.naming * naming + 1 - overlap + recipe.folds * folds + recipe.rough * rough + recipe.data * data
+        naming = _naming(
+            corrector.named(features), batch["fixed_labels"], _warped_labels(batch["moving_labels"], field)
+        )
+        total = (
+            recipe.naming * naming
+            + 1
+            - overlap
+            + recipe.folds * folds
+            + recipe.rough * rough
+            + recipe.data * data
+        )
         if torch.is_grad_enabled():
             self._remember(following.detach(), batch)
         return total, {
             "dice": float(overlap.detach()), "folding": float(folds.detach()), "rough": float(rough.detach()),
-            "data": float(data.detach()), "naming": float(naming.detach()), "length": float(r.detach().square().mean().sqrt()),
+            "data": float(data.detach()), "naming": float(naming.detach()),
+            "length": float(r.detach().square().mean().sqrt()),
         }  # fmt: skip
 
     def validate(self, network: nn.Module) -> dict[str, float]:
@@ -251,7 +263,7 @@ def _warped_labels(labels: Tensor, field: Tensor) -> Tensor:
 
 
 def _naming(names: Tensor, fixed_labels: Tensor, warped_labels: Tensor) -> Tensor:
-    """Cross-entropy plus one minus soft Dice of what E takes the images for, at every second voxel of each axis.
+    """Cross-entropy plus one minus soft Dice of the names of structures, at every second voxel of each axis.
 
     Args:
         names: (2 B, structures, *half shape), fixed first; 0 structures cost nothing.
