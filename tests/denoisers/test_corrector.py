@@ -92,19 +92,6 @@ def test_every_input_counts() -> None:
         assert float((network.correction(*changed) - base).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_names_of_structures(shape: tuple[int, ...]) -> None:
-    """Odds for both images, at every second voxel; they take no part in the correction."""
-    field, fixed, warped = scene(shape)
-    network = Corrector(len(shape), width=4, depth=2, structures=5)
-    features = network.features(field, fixed, warped)
-    half = tuple(-(-n // 8) * 4 for n in shape)
-    assert network.named(features).shape == (2, 5, *half)
-    assert awake(len(shape)).named(features).shape == (1, 0, *half)
-    r = network.from_features(features, shape)
-    assert torch.equal(r, network.correction(field, fixed, warped))
-
-
 def test_what_the_plug_asks_for() -> None:
     field, fixed, warped = scene((13, 10, 11))
     network = awake(3)
@@ -113,7 +100,7 @@ def test_what_the_plug_asks_for() -> None:
 
 
 def test_the_card_builds_the_same_network() -> None:
-    network = Corrector(3, width=6, depth=2, structures=3, smoothing=0.5, spacing=2.0)
+    network = Corrector(3, width=6, depth=2, smoothing=0.5, spacing=2.0)
     arguments = network.architecture()
     assert arguments.pop("kind") == "corrector"
     again = Corrector(3, **arguments)  # type: ignore[arg-type]
@@ -124,7 +111,6 @@ def test_the_card_builds_the_same_network() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [{"ndim": 4}, {"ndim": 2, "width": True}, {"ndim": 2, "width": 1000}, {"ndim": 3, "depth": 0},
-     {"ndim": 3, "structures": 300},
      {"ndim": 2, "smoothing": -1.0}, {"ndim": 2, "spacing": float("nan")}],
 )  # fmt: skip
 def test_impossible_networks_are_refused(arguments: dict[str, int]) -> None:

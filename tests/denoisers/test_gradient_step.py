@@ -12,8 +12,7 @@ def network(ndim, activation="elu", scales=2):
     torch.manual_seed(3)
     built = GradientStep(ndim, width=4, scales=scales, activation=activation).double()
     with torch.no_grad():
-        for p in built.parameters():
-            p.mul_(0.9)
+        built.body.exit.weight.mul_(6)  # so that the step is not tiny
     return built
 
 
@@ -92,7 +91,7 @@ def test_descending_the_energy_lowers_it_at_every_step():
     energies = []
     for _ in range(30):
         energies.append(float(denoise.energy(field, 0.5).detach()))
-        field = (field - 0.05 * (field - denoise(field, 0.5))).detach()
+        field = (field - 0.02 * (field - denoise(field, 0.5))).detach()
     assert all(b < a for a, b in itertools.pairwise(energies))
 
 

@@ -57,7 +57,7 @@ def states(shape: tuple[int, ...], count: int = 3, spacing: float = 0.0) -> list
 def task(shape: tuple[int, ...], recipe: Recipe | None = None) -> CorrectorTask:
     torch.manual_seed(0)
     found = states(shape)
-    return CorrectorTask(Corrector(len(shape), 6, 2, 5), found[:2], found[2:], quick(len(shape)), recipe)
+    return CorrectorTask(Corrector(len(shape), 6, 2), found[:2], found[2:], quick(len(shape)), recipe)
 
 
 def one_hot_dice(fixed: Tensor, moving: Tensor, field: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pirate.cli import training
+
 app = typer.Typer(
     help="Deformable registration of medical images with a plug-and-play prior on the displacement field.",
     no_args_is_help=True,
@@ -260,6 +262,59 @@ def evaluate(
 
 
 @app.command()
+def fields(
+    out: Out,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Data folder (with --track), or a folder or list of images of one size."),
+    ] = None,
+    track: Annotated[
+        str | None, typer.Option(help="Part of the data folder: oasis2d, hippocampus or brain3d.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="pirate (our own solver), nodeo (the paper's choice) or random (no images).")
+    ] = "pirate",
+    count: Annotated[int, typer.Option(min=1, help="How many fields.")] = 100,
+    resolution: Annotated[
+        int, typer.Option(help="Grid of the fields relative to the images: 1, 2, 4 or 8.")
+    ] = 1,
+    preset: Annotated[str, typer.Option(help="Of our own solver.")] = "default",
+    affine: Annotated[str, typer.Option(help="Start of our own solver: none, rigid or affine.")] = "none",
+    split: Annotated[str, typer.Option(help="Whose images: train or validation.")] = "train",
+    seed: Annotated[int, typer.Option(min=0, help="Which pairs are drawn.")] = 0,
+    shape: Annotated[
+        str | None, typer.Option(help="Size of random fields without images, e.g. 160x192.")
+    ] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One constant of the method.")
+    ] = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make a corpus of displacement fields to train a prior on; repeated, it goes on where it stopped."""
+    from pirate.cli import fielding
+
+    fielding.run(
+        fielding.Request(
+            out, data, track, method, count, resolution, preset, affine, split, seed, shape, tuple(change or ()),
+            threads, quiet,
+        )
+    )  # fmt: skip
+
+
+@app.command()
+def priors(
+    as_json: Annotated[bool, typer.Option("--json", help="All of every card, as JSON.")] = False,
+    debug: Debug = False,
+) -> None:
+    """List the priors: what ships, on what it was trained, its figures, and whether labels were used."""
+    from pirate.cli import listing
+
+    listing.run(as_json)
+
+
+@app.command()
 def demo(
     out: Out,
     seed: Annotated[int, typer.Option(min=0, help="Which pair is generated.")] = 0,
@@ -280,3 +335,6 @@ def doctor(threads: Threads = None, debug: Debug = False) -> None:
     from pirate.cli import diagnosing
 
     diagnosing.run(threads)
+
+
+app.add_typer(training.app, name="train")

@@ -50,6 +50,7 @@ class Track:
         pairs: how many are registered to train on.
         held_out: subjects kept for validation; 0 validates on other pairs of the training subjects.
         checks: pairs for validation.
+        deform: part of the subjects that is deformed at random.
         largest: voxels, of the random deformations.
         steps: updates of the weights.
         batch: pairs for one update.
@@ -65,6 +66,7 @@ class Track:
     pairs: int
     held_out: int
     checks: int
+    deform: float
     largest: float
     steps: int
     batch: int
@@ -72,9 +74,11 @@ class Track:
 
 
 TRACKS = {
-    "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 34, 60, 6.0, 2500, 8, Recipe()),
-    "hippocampus": Track(3, 1.0, 1, 12, 2, "affine", 600, 20, 40, 3.0, 1200, 4, Recipe(window=7)),
-    "brain3d": Track(3, 2.0, 2, 12, 3, "none", 80, 0, 4, 8.0, 900, 1, Recipe(window=7, remembered=8)),
+    "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 24, 60, 0.2, 6.0, 4000, 4, Recipe()),
+    "hippocampus": Track(3, 1.0, 1, 12, 2, "affine", 500, 16, 40, 0.2, 3.0, 1500, 4, Recipe(window=7)),
+    "brain3d": Track(
+        3, 2.0, 2, 12, 3, "none", 84, 0, 4, 0.6, 8.0, 1200, 1, Recipe(window=7, own=0.0, remembered=1)
+    ),
 }
 """The constants of the weights that ship."""
 
@@ -178,7 +182,7 @@ def _states(
     """Where the solver ends on training pairs, augmented, and on validation pairs, as they are."""
     solver = Solver(preset("default", track.ndim, fit[0].image.numel()), track.spacing, track.affine)
     partners = mirror_partners([s.labels for s in fit if s.labels is not None])
-    vary = Variation(partners, largest=track.largest)
+    vary = Variation(partners, deform=track.deform, largest=track.largest)
     states = _collected(solver.states(fit, track.pairs, 2 * request.seed, vary), track.pairs, request.quiet)
     checks = _collected(solver.states(held_out, track.checks, 2 * request.seed + 1), track.checks, True)
     boxed = in_one_box([*states, *checks], 2 ** (track.depth + 1), request.seed)

@@ -2,16 +2,14 @@
 
     r = G N(fixed, warped, field - mean),    D(field) = field o (id - r) - r
 
-N is a U-Net, which while it is trained must also name the structures that it sees; G is a Gaussian of one voxel. The
-correction is composed, not added: a small smooth r is a diffeomorphism, and composing it cannot fold. The last layer
-starts at zero, so that D starts as the identity. The network is trained with anatomical labels
-(`pirate.training.corrector`) and belongs among supervised methods.
+N is a U-Net, G a Gaussian of one voxel. The correction is composed, not added: a small smooth r is a diffeomorphism,
+and composing it cannot fold. The last layer starts at zero, so that D starts as the identity. The network is trained
+with anatomical labels (`pirate.training.corrector`) and belongs among supervised methods.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -69,7 +67,6 @@ class Corrector(nn.Module):
         ndim: 2 or 3.
         width: channels of a U-Net's first level, 1 to 256.
         depth: levels below the first, 1 to 5.
-        structures: how many labels the network is taught to name, background included; 0: none.
         smoothing: sigma of the Gaussian G, voxels.
         spacing: mm of a voxel of the grid on which the network was trained; finer images are halved until they
             are about as coarse. 0: whatever is given.
@@ -80,21 +77,18 @@ class Corrector(nn.Module):
     def __init__(
         self,
         ndim: int,
-        width: int = 16,
+        width: int = 24,
         depth: int = 3,
-        structures: int = 0,
         smoothing: float = 1.0,
         spacing: float = 0.0,
     ) -> None:
         super().__init__()
-        _check(ndim, width, depth, structures, smoothing, spacing)
-        self.ndim, self.width, self.depth, self.structures = ndim, width, depth, structures
+        _check(ndim, width, depth, smoothing, spacing)
+        self.ndim, self.width, self.depth = ndim, width, depth
         self.smoothing, self.spacing = float(smoothing), float(spacing)
         conv = CONVOLUTIONS[ndim]
         block = 2**ndim
         self.trunk = UNet(ndim, (2 + ndim) * block, width, depth)
-        if structures:
-            self.names = conv(width, 2 * structures, 1)
         self.outlet = conv(width, ndim * block, 3, padding=1)
         nn.init.zeros_(self.outlet.weight)
         nn.init.zeros_(self.outlet.bias)  # type: ignore[arg-type]
@@ -105,7 +99,6 @@ class Corrector(nn.Module):
             "kind": "corrector",
             "width": self.width,
             "depth": self.depth,
-            "structures": self.structures,
             "smoothing": self.smoothing,
             "spacing": self.spacing,
         }
@@ -126,22 +119,11 @@ class Corrector(nn.Module):
 
     def correction(self, field: Tensor, fixed: Tensor, warped: Tensor) -> Tensor:
         """The smoothed correction r, (B, d, *shape), voxels; arguments as in `forward`."""
-        return self.from_features(self.features(field, fixed, warped), field.shape[2:])
-
-    def features(self, field: Tensor, fixed: Tensor, warped: Tensor) -> Tensor:
-        """What the U-Net finds, (B, width, *half shape), half the shape padded to a multiple of 2^(depth + 1)."""
         relative = field - gaussian(field, AROUND)
-        stacked: Tensor = self.trunk(to_depth(self._padded(torch.cat([fixed, warped, relative], 1))))
-        return stacked
-
-    def from_features(self, features: Tensor, shape: Sequence[int]) -> Tensor:
-        """The smoothed correction r, (B, d, *shape), voxels."""
-        raw = to_space(self.outlet(features))
-        return gaussian(raw[(slice(None), slice(None), *[slice(0, n) for n in shape])], self.smoothing)
-
-    def named(self, features: Tensor) -> Tensor:
-        """Logarithms of the structures' odds in fixed and, after those, in warped, (2 B, structures, *half shape)."""
-        return torch.cat(self.names(features).chunk(2, 1)) if self.structures else features[:, :0]
+        stacked = self._padded(torch.cat([fixed, warped, relative], 1))
+        raw = to_space(self.outlet(self.trunk(to_depth(stacked))))
+        inside = (slice(None), slice(None), *[slice(0, n) for n in field.shape[2:]])
+        return gaussian(raw[inside], self.smoothing)
 
     def _padded(self, x: Tensor) -> Tensor:
         """Zeros behind the last voxel of each axis, up to a multiple of what the levels divide by."""
@@ -171,17 +153,13 @@ def to_space(x: Tensor) -> Tensor:
     return split.permute(order).reshape(x.shape[0], -1, *[2 * n for n in x.shape[2:]])
 
 
-def _check(ndim: int, width: int, depth: int, structures: int, smoothing: float, spacing: float) -> None:
+def _check(ndim: int, width: int, depth: int, smoothing: float, spacing: float) -> None:
     """Refuse arguments for which there is no such network."""
-    whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (ndim, width, depth, structures))
+    whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (ndim, width, depth))
     if not whole or ndim not in CONVOLUTIONS:
-        raise ValueError(
-            f"ndim is 2 or 3, the rest whole numbers, not {ndim}, {width}, {depth}, {structures}"
-        )
+        raise ValueError(f"ndim is 2 or 3, the rest whole numbers, not {ndim}, {width}, {depth}")
     if not (1 <= width <= WIDEST and 1 <= depth <= DEEPEST):
         raise ValueError(f"width is 1 to {WIDEST} and depth 1 to {DEEPEST}, not {width} and {depth}")
-    if not 0 <= structures <= WIDEST:
-        raise ValueError(f"structures is 0 to {WIDEST}, not {structures}")
     if not (0 <= smoothing <= 16 and 0 <= spacing <= 1000):
         raise ValueError(
             f"smoothing is 0 to 16 voxels and spacing 0 to 1000 mm, not {smoothing} and {spacing}"

@@ -37,7 +37,9 @@ class GradientStep(nn.Module):
         super().__init__()
         if activation not in SMOOTH:
             raise ValueError(f"activation is {' or '.join(SMOOTH)}, not {activation!r}")
-        self.body = UNet(ndim, WIDTHS.get(ndim, 16) if width is None else width, scales, activation, start=0.3)
+        self.body = UNet(
+            ndim, WIDTHS.get(ndim, 16) if width is None else width, scales, activation, start=0.05
+        )
         self.ndim = ndim
 
     def architecture(self) -> dict[str, str | int | float | bool]:

@@ -16,7 +16,6 @@ from itertools import product
 from operator import mul
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pirate.denoisers.corrector import Corrector
@@ -43,7 +42,6 @@ class Recipe:
         least: determinant below which a voxel counts as folding.
         rough: weight of the correction's squared gradient.
         data: weight of the data term, one minus squared local correlation.
-        naming: weight of the network's naming of structures, see `_naming`.
         window: of the data term, voxels.
         own: part of the examples that start at an earlier output of the network.
         data_steps: up to so many steps of the solver's finest level come before a correction.
@@ -55,12 +53,11 @@ class Recipe:
     least: float = 0.15
     rough: float = 0.02
     data: float = 0.1
-    naming: float = 0.3
     window: int = 9
-    own: float = 0.6
+    own: float = 0.25
     data_steps: int = 4
     remembered: int = 64
-    intensities: float = 1.0
+    intensities: float = 0.5
 
 
 class CorrectorTask:
@@ -124,31 +121,18 @@ class CorrectorTask:
         fixed, moving, field = batch["fixed"], batch["moving"], batch["field"]
         with torch.no_grad():
             warped = warp(moving, field)
-        corrector = corrector_in(network)
-        features = corrector.features(field, fixed, warped)
-        r = corrector.from_features(features, field.shape[2:])
+        r = corrector_in(network).correction(field, fixed, warped)
         following = compose(field, -r)
         overlap = soft_dice(batch["fixed_labels"], batch["moving_labels"], following)
         folds = (recipe.least - determinant(following)).clamp_min(0).square().mean()
         rough = sum((forward_difference(r, a).square().mean() for a in range(r.shape[1])), r.new_zeros(()))
         data = _data(fixed, moving, following, recipe.window)
-        naming = _naming(
-            corrector.named(features), batch["fixed_labels"], _warped_labels(batch["moving_labels"], field)
-        )
-        total = (
-            recipe.naming * naming
-            + 1
-            - overlap
-            + recipe.folds * folds
-            + recipe.rough * rough
-            + recipe.data * data
-        )
+        total = 1 - overlap + recipe.folds * folds + recipe.rough * rough + recipe.data * data
         if torch.is_grad_enabled():
             self._remember(following.detach(), batch)
         return total, {
             "dice": float(overlap.detach()), "folding": float(folds.detach()), "rough": float(rough.detach()),
-            "data": float(data.detach()), "naming": float(naming.detach()),
-            "length": float(r.detach().square().mean().sqrt()),
+            "data": float(data.detach()), "length": float(r.detach().square().mean().sqrt()),
         }  # fmt: skip
 
     def validate(self, network: nn.Module) -> dict[str, float]:
@@ -254,33 +238,6 @@ def _flat(lower: Tensor, corner: Sequence[int]) -> Tensor:
     for axis, (n, c) in enumerate(zip(lower.shape[2:], corner, strict=True)):
         index = index * n + (lower[:, axis] + c).clamp(0, n - 1).long()
     return index.flatten(1)
-
-
-def _warped_labels(labels: Tensor, field: Tensor) -> Tensor:
-    """Labels (B, *shape) where `field` (B, d, *shape), voxels, points, by nearest neighbour."""
-    moved = sample(labels[:, None].float(), identity(field) + field, "nearest")
-    return moved[:, 0].to(labels.dtype)
-
-
-def _naming(names: Tensor, fixed_labels: Tensor, warped_labels: Tensor) -> Tensor:
-    """Cross-entropy plus one minus soft Dice of the names of structures, at every second voxel of each axis.
-
-    Args:
-        names: (2 B, structures, *half shape), fixed first; 0 structures cost nothing.
-        fixed_labels: (B, *shape), integers below `structures`.
-        warped_labels: (B, *shape), likewise.
-    """
-    if names.shape[1] == 0:
-        return names.new_zeros(())
-    every = (slice(None), *[slice(None, None, 2)] * (fixed_labels.ndim - 1))
-    truth = torch.cat([fixed_labels, warped_labels])[every].long()
-    names = names[(slice(None), slice(None), *[slice(0, n) for n in truth.shape[1:]])]
-    right = F.one_hot(truth, names.shape[1]).movedim(-1, 1).float()
-    logs = names.log_softmax(1)
-    odds, axes = logs.exp(), tuple(range(2, names.ndim))
-    overlap = (2 * (odds * right).sum(axes) + 1) / ((odds + right).sum(axes) + 1)
-    mean: Tensor = 1 - overlap.mean() - (logs * right).sum(1).mean()
-    return mean
 
 
 def hard_dice(state: State, field: Tensor) -> float:

@@ -74,10 +74,18 @@ PRESETS: dict[str, Preset] = {
         Plan(40_000, 1, 1e-4, "constant", validate_every=500),
     ),
     "small": Preset(
-        "conditional", Noise(0.05, 1.0, 0.0, 2.0), True, (64, 40), Plan(4000, 4, 4e-3, warmup=50, clip=1.0)
+        "conditional",
+        Noise(0.05, 1.0, 0.0, 2.0),
+        True,
+        (64, 40),
+        Plan(6000, 2, 3e-3, warmup=50, clip=1.0, validate_every=250),
     ),
     "gradient-step": Preset(
-        "gradient-step", Noise(0.05, 1.0, 0.0, 2.0), True, (64, 32), Plan(3000, 4, 2e-3, warmup=50, clip=1.0)
+        "gradient-step",
+        Noise(0.05, 1.0, 0.0, 2.0),
+        True,
+        (64, 32),
+        Plan(4000, 2, 2e-3, warmup=50, clip=1.0, validate_every=250),
     ),
 }
 """Settings by name. paper: 17 layers, ReLU; released: the 6 layers with ELU of the authors' code; both with the
