@@ -54,7 +54,10 @@ def register(
     moving: Annotated[Path, typer.Argument(help="Image that is warped onto it.")],
     out: Out,
     preset: Annotated[
-        str, typer.Option(help="fast, default or best; paper: eq. (6) of the paper to the letter; paper-plus: PIRATE+.")
+        str,
+        typer.Option(
+            help="fast, default or best; paper: eq. (6) of the paper to the letter; paper-plus: PIRATE+."
+        ),
     ] = "default",
     smoothness: Annotated[
         float,
@@ -110,7 +113,8 @@ def register(
     maps: Annotated[
         bool,
         typer.Option(
-            "--maps", help="Also write maps of the log-Jacobian and of where the field surprises the shipped prior."
+            "--maps",
+            help="Also write maps of the log-Jacobian and of where the field surprises the shipped prior.",
         ),
     ] = False,
     memory_limit: Annotated[float | None, typer.Option(help="GB; a job that needs more is refused.")] = None,
@@ -263,42 +267,42 @@ def evaluate(
 
 @app.command()
 def fields(
-    out: Out,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of the corpus; if it is there, it is continued.")
+    ],
     data: Annotated[
-        Path | None,
-        typer.Option(help="Data folder (with --track), or a folder or list of images of one size."),
+        Path | None, typer.Option(help="Data folder of a --track; or a folder or list of images of one size.")
     ] = None,
-    track: Annotated[
-        str | None, typer.Option(help="Part of the data folder: oasis2d, hippocampus or brain3d.")
-    ] = None,
+    track: Annotated[str | None, typer.Option(help="oasis2d, hippocampus or brain3d in --data.")] = None,
     method: Annotated[
-        str, typer.Option(help="pirate (our own solver), nodeo (the paper's choice) or random (no images).")
+        str, typer.Option(help="pirate (our solver), nodeo (the paper's choice) or random (diffeomorphisms).")
     ] = "pirate",
-    count: Annotated[int, typer.Option(min=1, help="How many fields.")] = 100,
+    count: Annotated[int, typer.Option(min=1, help="How many pairs; more on a rerun adds to them.")] = 100,
     resolution: Annotated[
-        int, typer.Option(help="Grid of the fields relative to the images: 1, 2, 4 or 8.")
+        int, typer.Option(help="1, 2, 4 or 8: the fields live on every so-manieth voxel, as the prior will.")
     ] = 1,
-    preset: Annotated[str, typer.Option(help="Of our own solver.")] = "default",
-    affine: Annotated[str, typer.Option(help="Start of our own solver: none, rigid or affine.")] = "none",
-    split: Annotated[str, typer.Option(help="Whose images: train or validation.")] = "train",
-    seed: Annotated[int, typer.Option(min=0, help="Which pairs are drawn.")] = 0,
+    preset: Annotated[str, typer.Option(help="Of our solver: fast, default, best or paper.")] = "default",
+    affine: Annotated[str, typer.Option(help="Start of our solver: affine, rigid or none.")] = "affine",
+    split: Annotated[str, typer.Option(help="Subjects of a track: train or validation.")] = "train",
+    seed: Annotated[int, typer.Option(min=0, help="Which pairs, or which random fields.")] = 0,
     shape: Annotated[
-        str | None, typer.Option(help="Size of random fields without images, e.g. 160x192.")
+        str | None, typer.Option(help="Image size of random fields without --data, for example 160x192.")
     ] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One constant of the method.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A constant of the method, e.g. iterations=100."),
     ] = None,
     threads: Threads = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make a corpus of displacement fields to train a prior on; repeated, it goes on where it stopped."""
+    """Make a corpus of displacement fields to train a denoiser on; interrupted, a rerun continues it."""
     from pirate.cli import fielding
 
     fielding.run(
         fielding.Request(
-            out, data, track, method, count, resolution, preset, affine, split, seed, shape, tuple(change or ()),
-            threads, quiet,
+            out, data, track, method, count, resolution, preset, affine, split, seed, shape,
+            tuple(change or ()), threads, quiet,
         )
     )  # fmt: skip
 

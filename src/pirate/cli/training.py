@@ -79,3 +79,70 @@ def denoiser(
             held_out, measure, data, track, pairs, minutes, seed, tensorboard, threads, quiet,
         )
     )  # fmt: skip
+
+
+@app.command()
+def deq(
+    weights: Annotated[
+        Path, typer.Argument(help="Denoiser to start from: FILE.safetensors of `train denoiser`.")
+    ],
+    data: Annotated[Path, typer.Option(help="Data folder.")],
+    track: Annotated[str, typer.Option(help="Its part to train on: oasis2d, hippocampus or brain3d.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for weights, checkpoint, history and curves.")
+    ],
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="Loss of eq. (12), steps and learning rate: of the paper, or released (the authors' code)."
+        ),
+    ] = "paper",
+    mode: Annotated[
+        str, typer.Option(help="Gradient through the fixed point: jfb (eq. 15), k-step or exact.")
+    ] = "jfb",
+    k: Annotated[int, typer.Option("--k", min=1, help="Differentiated steps of mode k-step.")] = 5,
+    steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Pairs for one update.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(help="Of Adam.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the iteration, e.g. iterations=60, tolerance=1e-3, gamma=0.29, tau=0.086, resolution=4.",
+        ),
+    ] = None,
+    loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A constant of the loss: similarity, window, squared, smoothness, smoothness_norm, folding, margin, "
+            "difference.",
+        ),
+    ] = None,
+    learn: Annotated[
+        list[str] | None, typer.Option(help="Learn this scalar too: alpha, tau or sigma; several times.")
+    ] = None,
+    held_out: Annotated[
+        float, typer.Option(help="Share of the training subjects kept for validation.")
+    ] = 0.25,
+    pairs: Annotated[int, typer.Option(min=1, help="Held-out pairs for each validation.")] = 12,
+    validate_every: Annotated[int, typer.Option(min=1, help="Steps between validations.")] = 50,
+    patience: Annotated[int, typer.Option(min=0, help="Validations without a new low; 0: never stop.")] = 0,
+    minutes: Annotated[float, typer.Option(min=0, help="End after so many; 0: no limit.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of every random number.")] = 0,
+    tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: what there is.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no log.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Train a denoiser on at the fixed point of the registration (PIRATE+): writes pirate-plus.safetensors."""
+    from pirate.cli.training_deq import Request, run
+
+    run(
+        Request(
+            weights, data, track, out, preset, mode, k, steps, batch, learning_rate, tuple(change or ()),
+            tuple(loss or ()), tuple(learn or ()), held_out, pairs, validate_every, patience, minutes, seed,
+            tensorboard, threads, quiet,
+        )
+    )  # fmt: skip

@@ -212,7 +212,9 @@ def measured(network: nn.Module, material: Material, noise: Noise) -> dict[str, 
     """Figures for the card: gains in dB at the middle of the noise range, and what kind of map it is."""
     fields = material.measured[:: max(1, len(material.measured) // MEASURED)][:MEASURED]
     sigma = 0.5 if noise.sigma_min <= 0.5 <= noise.sigma_max else noise.sigma_max
-    found: dict[str, Scalar] = {"sigma": sigma, "residual_rms": residual_rms(network, fields, sigma)}
+    least = noise.sigma_min  # a prior that expects little noise is the one that is surprised by a bad field
+    found: dict[str, Scalar] = {"sigma": sigma, "surprise_sigma": least}
+    found["residual_rms"] = residual_rms(network, fields, least)
     colours = {"white": Noise(sigma, sigma)}
     if noise.width_max > 0:
         colours["coloured"] = noise

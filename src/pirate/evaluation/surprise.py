@@ -47,7 +47,8 @@ def surprise(
     Args:
         denoiser: the prior.
         field: (1, d, *shape), voxels.
-        sigma: noise level to assume, voxels of the prior's grid.
+        sigma: noise level to assume, voxels of the prior's grid. Small is best, 0.02 to 0.1: a prior that expects
+            much noise takes as much off a good field as off a bad one. A card has it as ``surprise_sigma``.
         expected: root mean square of the same on fields like those of the training, voxels of the prior's grid
             (`evaluation.gain.residual_rms`; a learned prior's card has it as ``residual_rms``).
         mask: (1, 1, *shape), where it counts, e.g. the brain; everywhere if None.

@@ -32,6 +32,7 @@ NETWORKS: dict[str, Callable[[int], nn.Module]] = {
 }
 SIGMAS = (0.1, 0.5, 1.0)  # voxels; where a network for a range of noise is validated
 VALIDATED = 8  # so many held-out fields at most, evenly spread
+ENOUGH = 3_000_000  # numbers in them; three fields are taken even if they have more
 SMALLEST = 8  # voxels along each axis of a patch
 
 
@@ -164,14 +165,14 @@ class Denoising:
 
 
 def share_left(network: nn.Module, fields: Fields, noise: Noise) -> float:
-    """Return ``mean over fields of |D(z + n) - z|^2 / |n|^2``, on at most 8 of `fields`, always the same noise.
+    """Return ``mean over fields of |D(z + n) - z|^2 / |n|^2``, on at most 8 of `fields`, always with the same noise.
 
     Args:
         network: called as network(field, sigma).
         fields: (d, *shape), voxels.
         noise: one level, its widths.
     """
-    count = min(len(fields), VALIDATED)
+    count = min(len(fields), VALIDATED, max(3, ENOUGH // fields[0].numel()))
     shares = []
     for k in range(count):
         clean = fields[k * len(fields) // count]
