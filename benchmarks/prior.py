@@ -33,13 +33,14 @@ CURVE_PAIRS = 20
 def plan(track: str) -> list[Variant]:
     """Variants of a track."""
     ndim = 2 if track == "oasis2d" else 3
-    chosen = variants.default("anatomy-hippocampus" if track == "hippocampus" else "anatomy")
+    of = "-hippocampus" if track == "hippocampus" else ""
+    chosen = variants.default(of)
     if track == "brain3d":  # the paper iteration takes minutes for each pair with a network in it
         names = ("P", "P+S", "P+R+S (PIRATE)", "P+D+S (PIRATE+)", "Gaussian as strong as R")
-        return [v for v in variants.paper(preset("paper", ndim).alpha) if v.name in names] + [
+        return [v for v in variants.paper(preset("paper", ndim).alpha, of) if v.name in names] + [
             v for v in chosen if not v.curve
         ]
-    return variants.paper(preset("paper", ndim).alpha) + chosen
+    return variants.paper(preset("paper", ndim).alpha, of) + chosen
 
 
 def section(track: str, rows: list[runs.Row], chosen: list[Variant], out: Path) -> list[str]:

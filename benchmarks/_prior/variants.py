@@ -48,25 +48,31 @@ class Variant:
         return f"{self.preset}/{self.name}"
 
 
-def paper(alpha: float) -> list[Variant]:
-    """The paper's ablation and the controls; `alpha` is the preset's weight of the smoothness."""
+def paper(alpha: float, of: str = "") -> list[Variant]:
+    """The paper's ablation and the controls.
+
+    Args:
+        alpha: the preset's weight of the smoothness.
+        of: what the names of the priors end with, where a data set has its own.
+    """
+    pirate, plus = f"pirate{of}", f"pirate-plus{of}"
     none, plain = {"alpha": 0.0}, {"schedule": "constant", "gamma": 0.581 / 2}
     return [
         Variant("P", "paper", "none", none),
         Variant("P+S", "paper", "none"),
-        Variant("P+R", "paper", "pirate", none),
-        Variant("P+D", "paper", "pirate-plus", none),
-        Variant("P+R+S (PIRATE)", "paper", "pirate"),
-        Variant("P+D+S (PIRATE+)", "paper", "pirate-plus"),
-        Variant("PIRATE, fixed step", "paper", "pirate", plain),
-        Variant("PIRATE+, fixed step", "paper", "pirate-plus", plain),
+        Variant("P+R", "paper", pirate, none),
+        Variant("P+D", "paper", plus, none),
+        Variant("P+R+S (PIRATE)", "paper", pirate),
+        Variant("P+D+S (PIRATE+)", "paper", plus),
+        Variant("PIRATE, fixed step", "paper", pirate, plain),
+        Variant("PIRATE+, fixed step", "paper", plus, plain),
         Variant("TV for R", "paper", "tv"),
-        Variant("random network for R", "paper", "random:pirate"),
-        Variant("permuted weights for R", "paper", "permuted:pirate"),
-        Variant("Gaussian as strong as R", "paper", "gaussian:pirate"),
+        Variant("random network for R", "paper", f"random:{pirate}"),
+        Variant("permuted weights for R", "paper", f"permuted:{pirate}"),
+        Variant("Gaussian as strong as R", "paper", f"gaussian:{pirate}"),
     ] + [
         Variant(f"{prior}, tau {tau:g}", "paper", prior, {"tau": tau}, f"{prior} over tau")
-        for prior in ("pirate", "pirate-plus", "gaussian:pirate")
+        for prior in (pirate, plus, f"gaussian:{pirate}")
         for tau in TAUS
         if tau != 0.086
     ] + [
@@ -76,13 +82,14 @@ def paper(alpha: float) -> list[Variant]:
     ]  # fmt: skip
 
 
-def default(anatomy: str = "anatomy") -> list[Variant]:
-    """The preset that users run, with every prior; `anatomy` is the name of the supervised one."""
+def default(of: str = "") -> list[Variant]:
+    """The preset that users run, with every prior; `of` as in `paper`."""
+    pirate, plus, anatomy = f"pirate{of}", f"pirate-plus{of}", f"anatomy{of}"
     return [
         Variant("none", "default"),
-        Variant("Gaussian as strong as PIRATE", "default", "gaussian:pirate"),
-        Variant("PIRATE", "default", "pirate"),
-        Variant("PIRATE+", "default", "pirate-plus"),
+        Variant("Gaussian as strong as PIRATE", "default", f"gaussian:{pirate}"),
+        Variant("PIRATE", "default", pirate),
+        Variant("PIRATE+", "default", plus),
         Variant("anatomy (supervised)", "default", anatomy, supervised=True),
         Variant("anatomy, permuted weights", "default", f"permuted:{anatomy}"),
     ] + [

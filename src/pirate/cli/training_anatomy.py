@@ -35,6 +35,9 @@ log = logging.getLogger("pirate")
 WEIGHTS = "anatomy.safetensors"
 TASK = "correction of fields by anatomy (supervised)"
 
+FEW = 5
+"""Where fewer subjects are held out, they are validated on in mirrors too."""
+
 
 @dataclass(frozen=True)
 class Track:
@@ -75,7 +78,7 @@ class Track:
 
 TRACKS = {
     "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 24, 60, 0.2, 6.0, 4000, 4, Recipe()),
-    "hippocampus": Track(3, 1.0, 1, 12, 2, "affine", 500, 16, 40, 0.2, 3.0, 1500, 4, Recipe(window=7)),
+    "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 500, 16, 40, 0.2, 3.0, 1500, 4, Recipe(window=7)),
     "brain3d": Track(
         3, 2.0, 2, 12, 3, "none", 84, 0, 4, 0.6, 8.0, 1200, 1, Recipe(window=7, own=0.0, remembered=1)
     ),
@@ -184,7 +187,8 @@ def _states(
     partners = mirror_partners([s.labels for s in fit if s.labels is not None])
     vary = Variation(partners, deform=track.deform, largest=track.largest)
     states = _collected(solver.states(fit, track.pairs, 2 * request.seed, vary), track.pairs, request.quiet)
-    checks = _collected(solver.states(held_out, track.checks, 2 * request.seed + 1), track.checks, True)
+    same = Variation(partners, deform=0.0) if track.held_out < FEW else None
+    checks = _collected(solver.states(held_out, track.checks, 2 * request.seed + 1, same), track.checks, True)
     boxed = in_one_box([*states, *checks], 2 ** (track.depth + 1), request.seed)
     return boxed[: len(states)], boxed[len(states) :]
 

@@ -5,7 +5,8 @@ or twice at the end, on a grid as coarse as that of its training, and a correcti
 
     voxels that fold do not become more   and   g(after) - g(before) <= `WORSE` (g(0) - g(before)),
 
-g being the data term on that grid, g(0) its value without any field. Else half of it is tried, and then none.
+g being the data term on that grid, g(0) its value without any field. Else half of it is tried, and then none. A few
+voxels that a correction folds are unfolded first, as those of the solver are in the end.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pirate.energies.similarity import Similarity
 from pirate.errors import InputError
 from pirate.ops.compose import compose
 from pirate.ops.jacobian import mark_folds
+from pirate.ops.repair import MANY, repair
 from pirate.ops.resample import resize_field
 from pirate.ops.warp import warp
 from pirate.registration.data_term import data_term
@@ -39,8 +41,11 @@ log = logging.getLogger("pirate")
 CALLS = 1
 """Corrections in a row."""
 
-WORSE = 0.1
+WORSE = 0.05
 """A correction may give back so much of what the solver has gained from the data term."""
+
+MENDED = 0.002
+"""Part of the voxels that a correction may fold, and `repair` then unfolds; one that folds more is no good."""
 
 SCALES = (1.0, 0.5)
 """Parts of a correction that are tried, in this order."""
@@ -134,13 +139,21 @@ class Correction:
             return field, outcome
         allowed = before + WORSE * max(start - before, 0.0)
         for scale in SCALES:
-            following = compose(field, r * -scale)
-            after = mark_folds(following)[0], self._data(self._low(following))
-            good = after[0] <= folds and after[1] <= allowed
-            outcome = Outcome(scale if good else 0.0, (folds, after[0]), (before, after[1]))
+            following, left = self._mended(compose(field, r * -scale), folds)
+            after = self._data(self._low(following))
+            good = left <= folds and after <= allowed
+            outcome = Outcome(scale if good else 0.0, (folds, left), (before, after))
             if good:
                 return following, outcome
         return field, outcome
+
+    def _mended(self, field: Tensor, allowed: int) -> tuple[Tensor, int]:
+        """The field, unfolded if that takes little, and how many voxels of it fold."""
+        count, _ = mark_folds(field)
+        if allowed < count <= min(allowed + MENDED * field[0, 0].numel(), MANY):
+            field = repair(field).field
+            count, _ = mark_folds(field)
+        return field, count
 
     def _low(self, field: Tensor) -> Tensor:
         return (
