@@ -52,7 +52,7 @@ def test_weights_with_a_card(folder: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_second_call_goes_on(folder: Path) -> None:
-    """Stopped after one step and repeated, it ends with the weights of a training in one go."""
+    """A finished training that is repeated changes nothing; under other constants it is refused."""
     run(request(folder))
     whole = (folder / "out" / "checkpoint.safetensors").read_bytes()
     run(request(folder))

@@ -78,9 +78,9 @@ class Track:
 
 TRACKS = {
     "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 24, 60, 0.2, 6.0, 4000, 4, Recipe()),
-    "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 500, 16, 40, 0.2, 3.0, 1500, 4, Recipe(window=7)),
+    "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 320, 16, 30, 0.2, 3.0, 1500, 4, Recipe(window=7)),
     "brain3d": Track(
-        3, 2.0, 2, 12, 3, "none", 84, 0, 4, 0.6, 8.0, 1200, 1, Recipe(window=7, own=0.0, remembered=1)
+        3, 2.0, 2, 16, 3, "none", 70, 2, 6, 0.6, 8.0, 1200, 1, Recipe(window=7, own=0.0, remembered=1)
     ),
 }
 """The constants of the weights that ship."""
@@ -129,7 +129,8 @@ def _train(request: Request, track: Track) -> None:
     torch.manual_seed(request.seed)
     network = Corrector(track.ndim, track.width, track.depth, spacing=track.spacing)
     settings = preset("default", track.ndim, fit[0].image.numel())
-    states, checks = _states(request, track, fit, held_out)
+    solver = Solver(settings, track.spacing, track.affine)
+    states, checks = _states(request, track, solver, fit, held_out)
     task = CorrectorTask(network, states, checks, settings, track.recipe)
     plan = Plan(
         track.steps, track.batch, request.learning_rate, warmup=min(50, track.steps - 1), clip=1.0,
@@ -180,7 +181,7 @@ def _divided(request: Request, track: Track) -> tuple[list[Subject], list[Subjec
 
 
 def _states(
-    request: Request, track: Track, fit: Sequence[Subject], held_out: Sequence[Subject]
+    request: Request, track: Track, solver: Solver, fit: Sequence[Subject], held_out: Sequence[Subject]
 ) -> tuple[list[State], list[State]]:
     """Where the solver ends on training pairs, augmented, and on validation pairs, as they are."""
     solver = Solver(preset("default", track.ndim, fit[0].image.numel()), track.spacing, track.affine)
