@@ -139,7 +139,7 @@ def judging(track: Track) -> list[str]:
     ndim = track.pairs[0][0].image.ndim - 1
     entry = zoo.find("pirate", ndim)
     learned = load_denoiser(zoo.path_of(entry), ndim)
-    expected = float(learned.card.metrics.get("residual_rms", 1.0))
+    sigma, expected = (float(learned.card.metrics[name]) for name in ("surprise_sigma", "residual_rms"))
     worker, plain = Worker(track, None), Variant("none", "default")
     rng = np.random.default_rng(0)
 
@@ -150,7 +150,7 @@ def judging(track: Track) -> list[str]:
             field = torch.from_numpy(result.field)[None]
             mask = (fixed.image[None] > 0).float()
             step = round(learned.card.resolution)
-            found.append(surprise(learned, field, SIGMA, expected, mask=mask, resolution=step).score)
+            found.append(surprise(learned, field, sigma, expected, mask=mask, resolution=step).score)
             ends.append(result.metrics["penalty_after"])
         return np.array(found), np.array(ends, np.float64)
 

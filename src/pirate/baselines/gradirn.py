@@ -81,7 +81,12 @@ class GraDIRN(nn.Module):
         super().__init__()
         check(
             ndim,
-            {"width": (width, 1, 256), "depth": (depth, 2, 16), "levels": (levels, 1, 6), "repeats": (repeats, 1, 16)},
+            {
+                "width": (width, 1, 256),
+                "depth": (depth, 2, 16),
+                "levels": (levels, 1, 6),
+                "repeats": (repeats, 1, 16),
+            },
         )
         self.ndim, self.width, self.depth, self.levels, self.repeats = ndim, width, depth, levels, repeats
         self.blocks = nn.ModuleList(Block(ndim, width, depth) for _ in range(levels))

@@ -78,10 +78,19 @@ class LogDemonsSettings:
                 "one for each level, or one for all", "Correct the setting.",
             )  # fmt: skip
         if min(self.levels) < 1 or min(self.iterations) < 1:
-            raise reject("levels", f"{self.levels} with {self.iterations} iterations", "1 or more", "Correct it.")
+            raise reject(
+                "levels", f"{self.levels} with {self.iterations} iterations", "1 or more", "Correct it."
+            )
         if self.terms not in (2, 3, 4):
             raise reject("terms", str(self.terms), "2, 3 or 4", "Correct the setting.")
-        for name in ("step", "fluid_sigma", "diffusion_sigma", "least_difference", "tolerance", "match_points"):
+        for name in (
+            "step",
+            "fluid_sigma",
+            "diffusion_sigma",
+            "least_difference",
+            "tolerance",
+            "match_points",
+        ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise reject(name, str(getattr(self, name)), "a number from 0", "Correct the setting.")
 
@@ -132,11 +141,13 @@ def log_demons(
         velocity = resize_field(velocity, here.shape)
         start = len(trace)
         for t in range(iterations):
-            velocity, record = _iteration(here, velocity, settings, t)
+            following, record = _iteration(here, velocity, settings, t)
             trace.append(record)
-            if not math.isfinite(record.energy):
+            if not (math.isfinite(record.energy) and math.isfinite(record.residual)):
                 status = Status.DIVERGED
-            elif observe is not None and observe(record):
+                break
+            velocity = following
+            if observe is not None and observe(record):
                 status = Status.STOPPED
             if status is not None or _flat([r.energy for r in trace[start:]], settings.tolerance):
                 break

@@ -15,7 +15,7 @@ zero, so that training starts at the identity.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -95,7 +95,9 @@ class SYMNet(nn.Module):
 
     def fields(self, fixed: Tensor, moving: Tensor) -> Fields:
         """Align pairs, (B, 1, *shape) each: both ways, (B, d, *shape), voxels."""
-        return meet(*self(fixed, moving), self.squarings).both
+        velocities = self(fixed, moving)
+        way = meet(velocities, self.squarings)
+        return Fields(way.field, way.inverse)
 
 
 class Meeting(NamedTuple):
@@ -103,16 +105,19 @@ class Meeting(NamedTuple):
 
     halves: tuple[Tensor, Tensor]
     """h_M and h_F, (B, d, *shape) each, voxels."""
-    both: Fields
-    """All the way, there and back."""
+    field: Tensor
+    """All the way, (B, d, *shape), voxels."""
+    inverse: Tensor
+    """And back, likewise."""
 
 
-def meet(moving_velocity: Tensor, fixed_velocity: Tensor, squarings: int) -> Meeting:
+def meet(velocities: tuple[Tensor, Tensor], squarings: int) -> Meeting:
     """Both halves of the way, and all of it, from v_M and v_F, (B, d, *shape) each, voxels."""
-    velocities = [moving_velocity, fixed_velocity, -moving_velocity, -fixed_velocity]
-    moving_half, fixed_half, moving_back, fixed_back = flows(velocities, squarings)
-    both = Fields(compose(moving_half, fixed_back), compose(fixed_half, moving_back))
-    return Meeting((moving_half, fixed_half), both)
+    there = [*velocities, *(-v for v in velocities)]
+    moving_half, fixed_half, moving_back, fixed_back = flows(there, squarings)
+    return Meeting(
+        (moving_half, fixed_half), compose(moving_half, fixed_back), compose(fixed_half, moving_back)
+    )
 
 
 @dataclass(frozen=True)
@@ -130,22 +135,26 @@ class SYMNetLoss:
 
     def __call__(self, network: nn.Module, fixed: Tensor, moving: Tensor) -> Scored:
         """Score `network`, a `SYMNet` or its wrapper, on pairs (B, 1, *shape) each, intensities about 0 to 1."""
-        model: SYMNet = getattr(network, "module", network)
+        model = cast(SYMNet, getattr(network, "module", network))
         velocities = network(fixed, moving)
-        way = meet(*velocities, model.squarings)
-        field, inverse = way.both
-        ways = ((fixed, moving, field), (moving, fixed, inverse))
-        parts = {
+        way = meet(velocities, model.squarings)
+        ways = ((fixed, moving, way.field), (moving, fixed, way.inverse))
+        terms = {
             "middle": midway((moving, fixed), way.halves, self.window),
-            "similarity": sum(data(LocalCorrelation(f, window=self.window), m, u) for f, m, u in ways),
+            "similarity": torch.stack(
+                [data(LocalCorrelation(f, window=self.window), m, u) for f, m, u in ways]
+            ).sum(0),
             "magnitude": (_length(way.halves[0]) - _length(way.halves[1])).abs(),
-            "orientation": sum(orientation(u) for _, _, u in ways),
-            "smoothness": sum(mean_square_slope(v) for v in velocities),
+            "orientation": orientation(way.field) + orientation(way.inverse),
+            "smoothness": mean_square_slope(velocities[0]) + mean_square_slope(velocities[1]),
         }
-        terms = {name: torch.as_tensor(value).mean() for name, value in parts.items()}
-        weights = {"magnitude": self.magnitude, "orientation": self.orientation, "smoothness": self.smoothness}
-        total = torch.stack([weights.get(name, 1.0) * value for name, value in terms.items()]).sum()
-        return Scored(total, {name: value.item() for name, value in terms.items()}, field.detach())
+        weights = {
+            "magnitude": self.magnitude,
+            "orientation": self.orientation,
+            "smoothness": self.smoothness,
+        }
+        total = torch.stack([weights.get(name, 1.0) * value.mean() for name, value in terms.items()]).sum()
+        return Scored(total, {name: value.mean().item() for name, value in terms.items()}, way.field.detach())
 
 
 def _length(field: Tensor) -> Tensor:

@@ -18,10 +18,14 @@ from pirate.errors import printable, reject
 from pirate.io.weights import Card, load_weights
 from pirate.ops.resample import half_shape, resize, resize_field
 from pirate.ops.smooth import gaussian
+from pirate.registration.inputs import unit_range
 
 NETWORKS: dict[str, type[nn.Module]] = {"voxelmorph": VoxelMorph, "symnet": SYMNet, "gradirn": GraDIRN}
 
 TASK = "registration of a pair of images"
+
+RESOLUTIONS = (1, 2, 4, 8)
+"""Grids of a training relative to the images: 1 full, 2 half, ..."""
 
 BLUR = 1.0
 """Sigma in voxels of the Gaussian before an image is halved."""
@@ -48,7 +52,7 @@ class TrainedNetwork:
         """Align a pair of any size.
 
         Args:
-            fixed: (1, 1, *shape), intensities as in the training, about 0 to 1.
+            fixed: (1, 1, *shape), any intensity unit; it is scaled as in the training.
             moving: (1, 1, *shape), likewise, on the same grid.
 
         Returns:
@@ -57,7 +61,7 @@ class TrainedNetwork:
         self._check(fixed, moving)
         shape = tuple(fixed.shape[2:])
         device = next(self.network.parameters()).device
-        images = [coarsened(image.float().to(device), self.card.resolution) for image in (fixed, moving)]
+        images = [coarsened(scaled(image).to(device), self.card.resolution) for image in (fixed, moving)]
         with torch.no_grad():
             found = cast(Callable[[Tensor, Tensor], Fields], self.network.fields)(*images)
         if found.field.shape[2:] == fixed.shape[2:]:
@@ -80,6 +84,16 @@ class TrainedNetwork:
                 "moving", f"the shape is {tuple(moving.shape)}", f"that of fixed, {tuple(fixed.shape)}",
                 "Resample it to the fixed image's grid.",
             )  # fmt: skip
+        for name, image in (("fixed", fixed), ("moving", moving)):
+            if not float(image.max() - image.min()) > 0:
+                raise reject(
+                    name, "it is constant or not finite", "an image with contrast", "Check the image."
+                )
+
+
+def scaled(image: Tensor) -> Tensor:
+    """An image of any unit and shape with background 0 and bright tissue about 1, float32, as networks see it."""
+    return torch.from_numpy(unit_range(image.detach().cpu().float().numpy(), robust=True))
 
 
 def coarsened(image: Tensor, resolution: float) -> Tensor:
@@ -91,7 +105,11 @@ def coarsened(image: Tensor, resolution: float) -> Tensor:
 
 
 def load_network(
-    path: Path, ndim: int, method: str | None = None, device: torch.device | str = "cpu", sha256: str | None = None
+    path: Path,
+    ndim: int,
+    method: str | None = None,
+    device: torch.device | str = "cpu",
+    sha256: str | None = None,
 ) -> TrainedNetwork:
     """Build the network that the card of a weight file describes and fill it, names and shapes equal.
 
@@ -129,7 +147,7 @@ def _check_card(path: Path, card: Card, ndim: int, method: str | None) -> None:
     if card.ndim != ndim:
         finding = f"the network aligns {card.ndim}-D images"
         raise reject(path, finding, f"one for {ndim}-D images", "Choose weights trained in that dimension.")
-    if card.unit != "voxel" or card.resolution not in (1, 2, 4, 8):
+    if card.unit != "voxel" or card.resolution not in RESOLUTIONS:
         finding = f"fields in {printable(card.unit)[:40]} at resolution {card.resolution:g}"
         raise reject(path, finding, "fields in voxel at resolution 1, 2, 4 or 8", "Export the file again.")
 

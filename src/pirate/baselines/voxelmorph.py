@@ -13,14 +13,25 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pirate.baselines.losses import data, mean_square_slope
-from pirate.baselines.parts import SLOPE, Fields, Scored, check, convolution, cut, flows, padded, resized, widths
+from pirate.baselines.parts import (
+    SLOPE,
+    Fields,
+    Scored,
+    check,
+    convolution,
+    cut,
+    flows,
+    padded,
+    resized,
+    widths,
+)
 from pirate.energies.local import LocalCorrelation
 from pirate.energies.similarity import Similarity, SquaredError
 from pirate.errors import UsageError
@@ -55,7 +66,9 @@ class VoxelMorph(nn.Module):
         check(ndim, {"squarings": (squarings, 0, 16)})
         down, up = widths(encoder, "encoder"), widths(decoder, "decoder")
         if not len(down) <= min(len(up), 6):
-            raise ValueError(f"there are at most 6 levels, each with a decoder, not {encoder!r} and {decoder!r}")
+            raise ValueError(
+                f"there are at most 6 levels, each with a decoder, not {encoder!r} and {decoder!r}"
+            )
         self.ndim, self.encoder, self.decoder, self.squarings = ndim, encoder, decoder, squarings
         self.down = nn.ModuleList(convolution(ndim, a, b) for a, b in itertools.pairwise([2, *down]))
         self.up = nn.ModuleList()
@@ -129,7 +142,7 @@ class VoxelMorphLoss:
 
     def __call__(self, network: nn.Module, fixed: Tensor, moving: Tensor) -> Scored:
         """Score `network`, a `VoxelMorph` or its wrapper, on pairs (B, 1, *shape) each, intensities about 0 to 1."""
-        model: VoxelMorph = getattr(network, "module", network)
+        model = cast(VoxelMorph, getattr(network, "module", network))
         flow = network(fixed, moving)
         field = model.displacement(flow, tuple(fixed.shape[2:]))
         penalty: Similarity = SquaredError(fixed)
@@ -137,6 +150,4 @@ class VoxelMorphLoss:
             penalty = LocalCorrelation(fixed, window=self.window)
         similarity, smoothness = data(penalty, moving, field).mean(), mean_square_slope(flow).mean()
         terms = {"similarity": similarity.item(), "smoothness": smoothness.item()}
-        return Scored(
-            similarity + self.smoothness * LOSS_FACTOR * smoothness, terms, field.detach()
-        )
+        return Scored(similarity + self.smoothness * LOSS_FACTOR * smoothness, terms, field.detach())

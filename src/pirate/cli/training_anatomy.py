@@ -78,9 +78,9 @@ class Track:
 
 TRACKS = {
     "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 24, 60, 0.2, 6.0, 4000, 4, Recipe()),
-    "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 320, 16, 30, 0.2, 3.0, 1500, 4, Recipe(window=7)),
+    "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 120, 16, 20, 0.2, 3.0, 800, 4, Recipe(window=7)),
     "brain3d": Track(
-        3, 2.0, 2, 16, 3, "none", 70, 2, 6, 0.6, 8.0, 1200, 1, Recipe(window=7, own=0.0, remembered=1)
+        3, 2.0, 2, 16, 3, "none", 50, 2, 6, 0.6, 8.0, 700, 1, Recipe(window=7, own=0.0, remembered=1)
     ),
 }
 """The constants of the weights that ship."""
@@ -184,7 +184,6 @@ def _states(
     request: Request, track: Track, solver: Solver, fit: Sequence[Subject], held_out: Sequence[Subject]
 ) -> tuple[list[State], list[State]]:
     """Where the solver ends on training pairs, augmented, and on validation pairs, as they are."""
-    solver = Solver(preset("default", track.ndim, fit[0].image.numel()), track.spacing, track.affine)
     partners = mirror_partners([s.labels for s in fit if s.labels is not None])
     vary = Variation(partners, deform=track.deform, largest=track.largest)
     states = _collected(solver.states(fit, track.pairs, 2 * request.seed, vary), track.pairs, request.quiet)

@@ -11,9 +11,6 @@ from pirate.evaluation.surprise import surprise
 from pirate.image import Image
 from pirate.ops.jacobian import determinant
 
-SIGMA = 0.5
-"""Noise level, voxels of the prior's grid, that the prior is told to expect."""
-
 FLOOR = 1e-3
 """Determinants below it are shown as it is: a logarithm needs a positive number."""
 
@@ -35,8 +32,8 @@ def maps_of(field: Tensor, fixed: Image, device: torch.device) -> tuple[dict[str
     if not judges:
         return maps, {}
     judge = load_denoiser(zoo.path_of(judges[0]), grid.ndim, device, judges[0].sha256)
-    expected = float(judge.card.metrics["residual_rms"])
+    sigma, expected = (float(judge.card.metrics[name]) for name in ("surprise_sigma", "residual_rms"))
     shown = torch.from_numpy(fixed.data > fixed.data.min())[None, None].to(field)
-    found = surprise(judge, field, SIGMA, expected, mask=shown, resolution=round(judge.card.resolution))
+    found = surprise(judge, field, sigma, expected, mask=shown, resolution=round(judge.card.resolution))
     maps["surprise"] = Image(found.map[0, 0].float().cpu().numpy(), grid, "surprise")
     return maps, {"surprise_score": found.score}

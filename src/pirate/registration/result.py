@@ -162,6 +162,8 @@ class Registration:
             writers.add(folder / transforms.INVERSE_WARP, lambda path: fields.write_field(path, back))
         if "warped" in write:
             writers.add(folder / "warped.nii.gz", self._write_warped)
+        if self.maps:
+            (folder / "maps").mkdir(exist_ok=True)
         for name, image in self.maps.items():
             writers.add(folder / "maps" / f"{name}.nii.gz", partial(_write_map, image))
         if any(isinstance(part, Affine) for part in self.forward.parts):

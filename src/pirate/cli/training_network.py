@@ -1,0 +1,236 @@
+"""``pirate train voxelmorph``, ``symnet`` and ``gradirn``: networks that align a pair at once. No labels are used."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+import typer
+from torch import nn
+
+from pirate import __version__
+from pirate.baselines.learning import (
+    METHODS,
+    SCHEDULES,
+    Learner,
+    PairTask,
+    Person,
+    learner,
+    plan,
+    posed,
+    untrained,
+)
+from pirate.baselines.trained import RESOLUTIONS, TASK
+from pirate.cli.terminal import configure_log, interrupts
+from pirate.cli.watching import Watch
+from pirate.data import subjects as data
+from pirate.data.subjects import Subject
+from pirate.errors import UsageError, printable, reject
+from pirate.io.weights import Card, Scalar, save_weights
+from pirate.registration.affine_steps import Kind
+from pirate.registration.process import using_threads
+from pirate.reporting.curves import curves
+from pirate.training.loop import Plan, Trained, train
+
+log = logging.getLogger("pirate")
+
+TITLES = {"voxelmorph": "VoxelMorph", "symnet": "SYMNet", "gradirn": "GraDIRN"}
+AFFINES = ("none", "rigid", "similarity", "affine")
+
+
+@dataclass(frozen=True)
+class Track:
+    """What is particular to a part of the data folder: axes, resolution of the training, pose of the subjects."""
+
+    ndim: int
+    resolution: int
+    affine: str
+
+
+TRACKS = {
+    "oasis2d": Track(2, 1, "none"),
+    "hippocampus": Track(3, 1, "affine"),
+    "brain3d": Track(3, 2, "none"),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of ``pirate train voxelmorph|symnet|gradirn``, as typed; None takes the schedule's or track's own."""
+
+    method: str
+    data: Path
+    track: str
+    out: Path
+    schedule: str
+    similarity: str
+    displacement: bool
+    resolution: int | None
+    affine: str | None
+    steps: int | None
+    batch: int | None
+    learning_rate: float | None
+    held_out: float
+    checks: int
+    validate_every: int | None
+    patience: int | None
+    minutes: float
+    seed: int
+    tensorboard: bool
+    threads: int | None
+    quiet: bool
+
+
+def weights_name(method: str) -> str:
+    """The name of the weight file in the folder of a training."""
+    return f"{method}.safetensors"
+
+
+def run(request: Request) -> None:
+    """Read subjects, train, write weights with their card; say what it does on held-out pairs."""
+    configure_log(request.quiet)
+    interrupts.watch()
+    track = _track(request)
+    torch.manual_seed(request.seed)
+    network, loss = untrained(request.method, track.ndim, request.similarity, request.displacement)
+    constants = _plan(request, track)
+    with using_threads(request.threads):
+        log.info("reading images")
+        fit, held_out = _divided(request, track)
+        chosen = data.pairs(held_out, min(request.checks, len(data.pairs(held_out, None, 0))), 0)
+        known = {s.name: s for s in _prepared(track, fit, held_out)}
+        task = PairTask(
+            network, loss, [known[s.name] for s in fit], [(known[a.name], known[b.name]) for a, b in chosen]
+        )
+        record = _record(request, track, task, dataclasses.asdict(loss))
+        trained = train(task, constants, request.out, Watch(request.quiet), request.tensorboard, record)
+        if trained.first:
+            _write(request, track, network, trained, len(fit))
+
+
+def _track(request: Request) -> Track:
+    """The track with the changes asked for; what cannot be done is refused before anything is read."""
+    choices = (("train", request.method, METHODS), ("--track", request.track, TRACKS))
+    for name, value, known in (*choices, ("--schedule", request.schedule, SCHEDULES)):
+        if value not in known:
+            raise UsageError(f"{name} {printable(value)}: expected one of {', '.join(known)}.")
+    if not 0 < request.held_out < 1:
+        raise UsageError(f"--held-out {request.held_out}: expected a share between 0 and 1.")
+    names = ("resolution", "affine")
+    changes = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    track = dataclasses.replace(TRACKS[request.track], **changes)
+    if track.resolution not in RESOLUTIONS:
+        raise UsageError(
+            f"--resolution {track.resolution}: expected one of {', '.join(map(str, RESOLUTIONS))}."
+        )
+    if track.affine not in AFFINES:
+        raise UsageError(f"--affine {printable(track.affine)}: expected one of {', '.join(AFFINES)}.")
+    return track
+
+
+def _plan(request: Request, track: Track) -> Plan:
+    """The schedule with the changes asked for."""
+    names = ("steps", "batch", "learning_rate", "validate_every", "patience")
+    changes = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    base = plan(request.method, request.schedule, track.ndim)
+    steps = request.steps or base.steps
+    changes |= {"seed": request.seed, "minutes": request.minutes, "warmup": min(base.warmup, steps - 1)}
+    return dataclasses.replace(base, **changes)
+
+
+def _divided(request: Request, track: Track) -> tuple[list[Subject], list[Subject]]:
+    """Subjects to learn from and those held out, a share of each source that has enough of them."""
+    readers = {
+        "oasis2d": lambda root: data.oasis2d(root, split="train"),
+        "hippocampus": lambda root: data.hippocampus(root, split="train"),
+        "brain3d": lambda root: data.brain3d(root, split="train"),
+    }
+    fit: list[Subject] = []
+    held_out: list[Subject] = []
+    found = readers[request.track](request.data)
+    for source in dict.fromkeys(s.source for s in found):
+        own = [s for s in found if s.source == source]
+        count = max(2, round(request.held_out * len(own))) if len(own) >= 4 else 0
+        fit += own[: len(own) - count]
+        held_out += own[len(own) - count :]
+    if not held_out:
+        finding = f"{len(found)} training subjects, none of them held out"
+        raise reject(request.data, finding, "four or more of one source", "Add subjects.")
+    return fit, held_out
+
+
+def _prepared(track: Track, fit: Sequence[Subject], held_out: Sequence[Subject]) -> list[Learner]:
+    """All subjects as the network sees them, in the pose of the first where the track asks for it."""
+    result = []
+    for subject in (*fit, *held_out):
+        interrupts.check()
+        person: Person = subject
+        if track.affine != "none" and subject is not fit[0]:
+            person = posed(subject, fit[0], cast(Kind, track.affine))
+        result.append(learner(person, track.resolution))
+    return result
+
+
+def _record(request: Request, track: Track, task: PairTask, loss: dict[str, object]) -> dict[str, object]:
+    """What defines the training besides the plan; it is not resumed under anything else."""
+    architecture = cast(dict[str, object], task.network.architecture())  # type: ignore[operator]
+    return {
+        "track": request.track,
+        "subjects": ",".join(s.name for s in task.subjects),
+        "checks": ",".join(f"{a.name}-{b.name}" for a, b in task.held_out),
+        "resolution": track.resolution,
+        "affine": track.affine,
+        **{f"network {name}": value for name, value in architecture.items()},
+        **{f"loss {name}": value for name, value in loss.items()},
+    }
+
+
+def _write(request: Request, track: Track, network: nn.Module, trained: Trained, count: int) -> None:
+    """The best weights with their card and the curves; what they do on held-out pairs goes to stdout."""
+    network.load_state_dict(trained.best)
+    metrics = _metrics(request, trained)
+    title = f"{TITLES[request.method]}, {request.track}"
+    curves(request.out / "curves.png", trained.losses, trained.history, title)
+    card = Card(
+        task=TASK,
+        architecture=network.architecture(),  # type: ignore[operator]
+        ndim=track.ndim,
+        sigma_min=0.0,
+        sigma_max=0.0,
+        resolution=track.resolution,
+        training_data=f"{count} subjects ({request.track}, train), pose: {track.affine}, without labels",
+        labels_used=False,
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        metrics=metrics,
+        pirate_version=__version__,
+    )
+    path = request.out / weights_name(request.method)
+    save_weights(path, network.state_dict(), card)
+    log.info("%s", trained.ended.value)
+    names = [name for name in ("loss", "dice", "folds_percent") if f"{name}_after" in metrics]
+    pieces = [f"{name} {metrics[f'{name}_before']} -> {metrics[f'{name}_after']}" for name in names]
+    typer.echo(f"held-out pairs: {', '.join(pieces)}")
+    typer.echo(printable(path))
+
+
+def _metrics(request: Request, trained: Trained) -> dict[str, Scalar]:
+    """Held-out pairs before the training and with the weights kept, and the course of the training."""
+    before, after = trained.history[0], min(trained.history, key=lambda row: row["validation_loss"])
+    figures: dict[str, Scalar] = {"schedule": request.schedule}
+    for name, value in after.items():
+        if name.startswith("validation_") and math.isfinite(value):
+            short = name.removeprefix("validation_")
+            figures |= {f"{short}_before": round(before[name], 5), f"{short}_after": round(value, 5)}
+    course = {
+        "steps": trained.step,
+        "best_step": trained.best_step,
+        "minutes": round(trained.seconds / 60, 2),
+    }
+    return figures | course
