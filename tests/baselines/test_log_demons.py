@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import ndimage
+from tests.conftest import blobs
 
 from pirate.baselines.log_demons import (
     LogDemonsSettings,
@@ -24,7 +25,6 @@ from pirate.ops.smooth import gaussian
 from pirate.ops.warp import identity, warp
 from pirate.registration.working import Images
 from pirate.solvers.solution import Status
-from tests.conftest import blobs
 
 SHAPES = [(36, 40), (30, 32, 28)]
 
@@ -133,7 +133,7 @@ def test_coarse_axes_move_by_their_millimetres() -> None:
 
 
 def test_voxels_that_are_no_cubes_are_aligned() -> None:
-    images, truth = pair((30, 34, 16), 2.0, (1.0, 1.0, 2.4))
+    images, _ = pair((30, 34, 16), 2.0, (1.0, 1.0, 2.4))
     found = log_demons(images, LogDemonsSettings(iterations=(40,)))
     start = float((images.fixed - images.moving).square().mean())
     assert float((images.fixed - warp(images.moving, found.field)).square().mean()) < 0.1 * start

@@ -174,7 +174,7 @@ def _run(tool: Tool, folder: Path, limits: Limits) -> str:
             code = child.wait(limits.seconds or None)
         except subprocess.TimeoutExpired:
             raise PirateError(
-                f"{tool.title} took longer than the {limits.seconds:g} s allowed. Allow more, or choose fewer iterations."
+                f"{tool.title} took longer than the {limits.seconds:g} s allowed. Allow more, or take fewer iterations."
             ) from None
         finally:
             _end(child)

@@ -1,7 +1,7 @@
 """SimpleITK's demons, in a child process: fast symmetric forces, and diffeomorphic (Vercauteren et al. 2007).
 
-``fast-symmetric`` with these constants is what a published comparison ran under the name of log-domain demons; SimpleITK
-has no log-domain filter, `log_demons` is ours.
+``fast-symmetric`` with these constants is what a published comparison ran under the name of log-domain demons;
+SimpleITK has no log-domain filter, `log_demons` is ours.
 """
 
 from __future__ import annotations

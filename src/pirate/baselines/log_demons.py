@@ -193,7 +193,7 @@ def _iteration(
 def _drawn(
     still: Tensor, moved: Tensor, velocity: Tensor, h: Sequence[float], settings: LogDemonsSettings
 ) -> tuple[float, Tensor]:
-    """Mean squared difference of `still` and `moved` o exp(velocity), and the smoothed force, (1, d, *shape), voxels."""
+    """Mean squared difference of `still` and `moved` o exp(velocity); the smoothed force, (1, d, *shape), voxels."""
     field = exponential(velocity)
     warped = warp(moved, field)
     energy = float((still - warped).double().square().mean())
@@ -274,7 +274,8 @@ def matched_histogram(
     """
     knots, values = _knots(moving, points), _knots(fixed, points)
     kept = np.concatenate([[True], np.diff(knots) > 0])  # equal knots have no slope between them
-    return np.interp(moving, knots[kept], values[kept]).astype(np.float32)
+    matched: NDArray[np.float32] = np.interp(moving, knots[kept], values[kept]).astype(np.float32)
+    return matched
 
 
 def _knots(image: NDArray[np.float32], points: int) -> NDArray[np.float64]:

@@ -254,7 +254,12 @@ def _demons(request: Request, constants: LogDemonsSettings, ndim: int) -> Solver
 def _nodeo(request: Request, constants: NodeoSettings, ndim: int) -> Solver:
     def solve(images: Images) -> Answer:
         trace: list[Record] = []
-        field = nodeo(images.fixed, images.moving, constants, lambda record: trace.append(record) is not None)
+
+        def observe(record: Record) -> bool:
+            trace.append(record)
+            return False
+
+        field = nodeo(images.fixed, images.moving, constants, observe)
         return Answer(field, trace=tuple(trace))
 
     return solve

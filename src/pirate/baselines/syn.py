@@ -69,7 +69,7 @@ PRESETS = {
 def words(settings: SynSettings, ndim: int) -> list[str]:
     """The arguments of antsRegistration without its output; {fixed} and {moving} stand for the files."""
     own = settings
-    smooth = "SyN[{:g},{:g},{:g}]".format(own.step, own.update_variance, own.total_variance)
+    smooth = f"SyN[{own.step:g},{own.update_variance:g},{own.total_variance:g}]"
     return [
         "--dimensionality", str(ndim), "--float", "0" if own.double else "1", "--collapse-output-transforms", "1",
         *(["--winsorize-image-intensities", "[0.005,0.995]"] if own.winsorise else []),
