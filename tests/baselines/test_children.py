@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import math
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import pytest
 import torch
 from tests.conftest import blobs
 
-from pirate.baselines import child, demons_sitk, greedy, syn
+from pirate.baselines import child, child_tools, demons_sitk, greedy, syn
 from pirate.baselines.child import Limits, Outcome, Tool, plain, read_warp, run_tool, trace_of, why
 from pirate.errors import InputError, PirateError, UsageError
 from pirate.grid import Grid
@@ -84,6 +86,7 @@ ants.registration(fixed, moving, "SyNOnly", initial_transform="Identity", outpre
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ants") is None, reason="ANTs is not installed")
 def test_syn_is_what_antspy_runs(tmp_path: Path) -> None:
     """Our words for antspy-default give the very warp of ``ants.registration(..., "SyNOnly")``."""
@@ -227,3 +230,18 @@ def test_what_the_tools_are_told() -> None:
 def test_senseless_settings_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(InputError):
         make()
+
+
+def test_the_child_says_when_ants_itself_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    def fails(words: list[str]) -> int:
+        seen.append(words)
+        return 3
+
+    library = types.SimpleNamespace(get_lib_fn=lambda name: fails)
+    monkeypatch.setattr(importlib, "import_module", lambda name: library)
+    job = {"fixed": "F", "moving": "M", "parameters": {"words": ["--metric", "CC[{fixed},{moving},1,4]"]}}
+    with pytest.raises(SystemExit, match="antsRegistration ended with code 3"):
+        child_tools.ants(job, tmp_path)
+    assert seen[0][:2] == ["--metric", "CC[F,M,1,4]"]

@@ -59,7 +59,8 @@ def task(method: str) -> PairTask:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_few_steps_lower_the_loss(method: str, tmp_path: Path) -> None:
     made = task(method)
-    trained = train(made, Plan(30, 2, 1e-2, warmup=3, clip=1.0, validate_every=30), tmp_path)
+    rate = 4e-3 if method == "symnet" else 1e-2
+    trained = train(made, Plan(30, 2, rate, warmup=3, clip=1.0, validate_every=30), tmp_path)
     first, last = trained.history[0], trained.history[-1]
     assert last["validation_loss"] < 0.97 * first["validation_loss"]
     assert last["validation_dice"] > first["validation_dice"]

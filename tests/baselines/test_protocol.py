@@ -184,10 +184,7 @@ def _moved_origin(image: Image) -> np.ndarray:
 
 
 def network_file(path: Path, network: torch.nn.Module) -> Path:
-    card = Card(
-        task=TASK, ndim=2, unit="voxel", sigma=(0.0, 0.0), resolution=1, architecture=network.architecture,
-        training_data="none", date="2026-01-01", metrics={},
-    )  # fmt: skip
+    card = Card(TASK, network.architecture(), 2, 0.0, 0.0, 1.0, "none", False, "2026-01-01")
     save_weights(path, network.state_dict(), card)
     return path
 

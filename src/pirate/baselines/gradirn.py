@@ -61,7 +61,7 @@ class Block(nn.Module):
         x = torch.cat([field, fixed, warped], 1)
         for k, layer in enumerate(self.layers, 1):
             x = layer(x)
-            x = F.leaky_relu(x, SLOPE) if k < len(self.layers) else x
+            x = F.leaky_relu(x, SLOPE, inplace=True) if k < len(self.layers) else x
         force: Tensor = 2 * (warped - fixed) * slope
         return field - STEP_SCALE * self.step * force - x
 

@@ -31,7 +31,7 @@ from pirate.ops.derivative import central_difference
 from pirate.ops.resample import resize_field
 from pirate.ops.smooth import gaussian
 from pirate.ops.warp import identity, warp
-from pirate.registration.working import Images
+from pirate.registration.working import Images, cropped
 from pirate.solvers.solution import Record, Status
 
 LEAST_SIZE = 12
@@ -131,7 +131,8 @@ def log_demons(
     settings = settings or LogDemonsSettings()
     if settings.matching:
         images = replace(images, moving=_matched(images, settings.match_points))
-    stages = _stages(images, settings)
+    part, box = cropped(images)  # background in both images moves nothing
+    stages = _stages(part, settings)
     first = stages[0][0]
     velocity = first.fixed.new_zeros((1, len(first.shape), *first.shape))
     trace: list[Record] = []
@@ -154,7 +155,7 @@ def log_demons(
         settled &= len(trace) - start < iterations
         if status is not None:
             break
-    velocity = resize_field(velocity, images.shape)
+    velocity = box.fill(resize_field(velocity, part.shape))
     status = status or (Status.SETTLED if settled else Status.FINISHED)
     return LogDemons(velocity, exponential(velocity), exponential(-velocity), status, tuple(trace))
 

@@ -103,10 +103,10 @@ class VoxelMorph(nn.Module):
         x = padded(torch.cat([moving, fixed], 1), 2 ** len(self.down))
         kept: list[Tensor] = []
         for layer in self.down:
-            kept.append(F.leaky_relu(layer(x), SLOPE))
+            kept.append(F.leaky_relu(layer(x), SLOPE, inplace=True))
             x = (F.max_pool2d if self.ndim == 2 else F.max_pool3d)(kept[-1], 2)
         for layer in self.up:
-            x = F.leaky_relu(layer(x), SLOPE)
+            x = F.leaky_relu(layer(x), SLOPE, inplace=True)
             if kept:
                 x = torch.cat([F.interpolate(x, scale_factor=2, mode="nearest"), kept.pop()], 1)
         flow = cut(self.head(x), shape)

@@ -146,3 +146,38 @@ def deq(
             tensorboard, threads, quiet,
         )
     )  # fmt: skip
+
+
+@app.command()
+def anatomy(
+    data: Annotated[Path, typer.Option(help="Data folder with labels.")],
+    track: Annotated[str, typer.Option(help="Its part to train on: oasis2d, hippocampus or brain3d.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for weights, checkpoint, history and curves.")
+    ],
+    steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights.")] = None,
+    minutes: Annotated[float, typer.Option(min=0, help="End after so many; 0: no limit.")] = 0.0,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, help="Training pairs that are registered first.")
+    ] = None,
+    held_out: Annotated[
+        int | None, typer.Option(min=0, help="Training subjects kept to validate on; 0: none are spared.")
+    ] = None,
+    width: Annotated[int | None, typer.Option(min=1, help="Channels of the first level.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Pairs for one update.")] = None,
+    learning_rate: Annotated[float, typer.Option(help="Of Adam, at its highest.")] = 1.5e-3,
+    seed: Annotated[int, typer.Option(min=0, help="Of every random number.")] = 0,
+    tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: what there is.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no log.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Learn from labels where fields are anatomically wrong (supervised): writes anatomy.safetensors."""
+    from pirate.cli.training_anatomy import Request, run
+
+    run(
+        Request(
+            data, track, out, steps, minutes, pairs, held_out, width, batch, learning_rate, seed, tensorboard,
+            threads, quiet,
+        )
+    )  # fmt: skip

@@ -3,10 +3,10 @@
 A `Corrector` is no denoiser of noise: called again and again it drifts. So it is not called within the levels but once
 or twice at the end, on a grid as coarse as that of its training, and a correction is kept only if
 
-    voxels that fold do not become more   and   g(after) - g(before) <= `WORSE` (g(0) - g(before)),
+    at most `MENDED` of the voxels fold that did not   and   g(after) - g(solver) <= `WORSE` (g(0) - g(solver)),
 
-g being the data term on that grid, g(0) its value without any field. Else half of it is tried, and then none. A few
-voxels that a correction folds are unfolded first, as those of the solver are in the end.
+g being the data term on that grid, g(0) its value without any field. Else half of it is tried, and then none. The few
+voxels that were folded are unfolded at the end, so that no more fold than before; if that fails all is dropped.
 """
 
 from __future__ import annotations
@@ -119,41 +119,45 @@ class Correction:
         """Correct `field` (1, d, *shape), voxels of the finest grid; a call that is dropped is the last."""
         outcomes: list[Outcome] = []
         with torch.no_grad():
-            start = self._data(torch.zeros_like(self._low(field)))
+            low = self._low(field)
+            folds, value = mark_folds(field)[0], self._data(low)
+            gained = max(self._data(torch.zeros_like(low)) - value, 0.0)
+            limits = folds + min(MENDED * field[0, 0].numel(), MANY), value + WORSE * gained
+            corrected = field
             for _ in range(calls):
-                field, outcome = self._once(field, start)
+                corrected, outcome = self._once(corrected, (folds, value), limits)
                 log.info("%s", outcome.remark)
                 outcomes.append(outcome)
                 if outcome.scale == 0:
                     break
-        return field, outcomes
+                folds, value = outcome.folds[1], outcome.data[1]
+            return self._mended(corrected, field), outcomes
 
-    def _once(self, field: Tensor, start: float) -> tuple[Tensor, Outcome]:
+    def _once(
+        self, field: Tensor, here: tuple[int, float], limits: tuple[float, float]
+    ) -> tuple[Tensor, Outcome]:
+        """One call; `here` and `limits` are folded voxels and data term, as they are and as they may become."""
         low = self._low(field)
-        warped = warp(self.coarse.moving, low)
-        r = self.corrector.correction(low, self.coarse.fixed, warped)
+        r = self.corrector.correction(low, self.coarse.fixed, warp(self.coarse.moving, low))
         r = resize_field(r, self.images.shape) if low.shape != field.shape else r
-        folds, before = mark_folds(field)[0], self._data(low)
-        outcome = Outcome(0.0, (folds, folds), (before, math.nan))
+        outcome = Outcome(0.0, (here[0], here[0]), (here[1], math.nan))
         if not math.isfinite(float(r.sum(dtype=torch.float64))):
             return field, outcome
-        allowed = before + WORSE * max(start - before, 0.0)
         for scale in SCALES:
-            following, left = self._mended(compose(field, r * -scale), folds)
-            after = self._data(self._low(following))
-            good = left <= folds and after <= allowed
-            outcome = Outcome(scale if good else 0.0, (folds, left), (before, after))
-            if good:
+            following = compose(field, r * -scale)
+            folds, _ = mark_folds(following)
+            value = self._data(self._low(following)) if folds <= limits[0] else math.inf
+            outcome = Outcome(scale if value <= limits[1] else 0.0, (here[0], folds), (here[1], value))
+            if outcome.scale:
                 return following, outcome
         return field, outcome
 
-    def _mended(self, field: Tensor, allowed: int) -> tuple[Tensor, int]:
-        """The field, unfolded if that takes little, and how many voxels of it fold."""
-        count, _ = mark_folds(field)
-        if allowed < count <= min(allowed + MENDED * field[0, 0].numel(), MANY):
-            field = repair(field).field
-            count, _ = mark_folds(field)
-        return field, count
+    def _mended(self, corrected: Tensor, field: Tensor) -> Tensor:
+        """The corrected field, unfolded where more of it folds than of `field`; `field` if that cannot be done."""
+        if mark_folds(corrected)[0] <= mark_folds(field)[0]:
+            return corrected
+        mended = repair(corrected)
+        return mended.field if mended.repaired else field
 
     def _low(self, field: Tensor) -> Tensor:
         return (

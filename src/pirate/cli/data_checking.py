@@ -1,0 +1,21 @@
+"""``pirate data check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from pirate.data.checking import check
+from pirate.errors import QualityError, printable
+
+
+def run(source: Path) -> None:
+    """Say what is in a folder of data, or a CSV of pairs; exit code 1 if something is missing."""
+    report = check(source)
+    for line in report.lines:
+        typer.echo(printable(line))
+    if report.missing:
+        raise QualityError(
+            f"{printable(source)}: {len(report.missing)} things are missing; the rest can be used."
+        )
