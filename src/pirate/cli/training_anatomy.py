@@ -53,6 +53,7 @@ class Track:
         pairs: how many are registered to train on.
         held_out: subjects kept for validation; 0 validates on other pairs of the training subjects.
         checks: pairs for validation.
+        mirror: part of the subjects that is mirrored; 0 where left and right do not look alike.
         deform: part of the subjects that is deformed at random.
         largest: voxels, of the random deformations.
         steps: updates of the weights.
@@ -69,6 +70,7 @@ class Track:
     pairs: int
     held_out: int
     checks: int
+    mirror: float
     deform: float
     largest: float
     steps: int
@@ -77,10 +79,10 @@ class Track:
 
 
 TRACKS = {
-    "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 24, 60, 0.2, 6.0, 4000, 4, Recipe()),
-    "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 120, 16, 20, 0.2, 3.0, 800, 4, Recipe(window=7)),
+    "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 24, 60, 0.5, 0.2, 6.0, 4000, 4, Recipe()),
+    "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 120, 16, 20, 0.0, 0.2, 3.0, 700, 2, Recipe(window=7)),
     "brain3d": Track(
-        3, 2.0, 2, 16, 3, "none", 50, 2, 6, 0.6, 8.0, 700, 1, Recipe(window=7, own=0.0, remembered=1)
+        3, 2.0, 2, 16, 3, "none", 50, 2, 6, 0.5, 0.6, 8.0, 700, 1, Recipe(window=7, own=0.0, remembered=1)
     ),
 }
 """The constants of the weights that ship."""
@@ -185,9 +187,9 @@ def _states(
 ) -> tuple[list[State], list[State]]:
     """Where the solver ends on training pairs, augmented, and on validation pairs, as they are."""
     partners = mirror_partners([s.labels for s in fit if s.labels is not None])
-    vary = Variation(partners, deform=track.deform, largest=track.largest)
+    vary = Variation(partners, track.mirror, track.deform, track.largest)
     states = _collected(solver.states(fit, track.pairs, 2 * request.seed, vary), track.pairs, request.quiet)
-    same = Variation(partners, deform=0.0) if track.held_out < FEW else None
+    same = Variation(partners, track.mirror, 0.0) if track.held_out < FEW else None
     checks = _collected(solver.states(held_out, track.checks, 2 * request.seed + 1, same), track.checks, True)
     boxed = in_one_box([*states, *checks], 2 ** (track.depth + 1), request.seed)
     return boxed[: len(states)], boxed[len(states) :]
