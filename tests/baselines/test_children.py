@@ -7,8 +7,10 @@ import importlib.util
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -164,10 +166,11 @@ def test_a_tool_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest
         f"import os, time, pathlib; pathlib.Path({str(told)!r}).write_text(str(os.getpid())); time.sleep(600)"
     )
     tool = script(tmp_path, monkeypatch, text)
-    with pytest.raises(PirateError, match="the tool took longer than the 3 s allowed"):
-        run_tool(tool, made((20, 22)), {}, Limits(seconds=3))
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(told.read_text()), 0)
+    with pytest.raises(PirateError, match="the tool took longer than the 5 s allowed"):
+        run_tool(tool, made((20, 22)), {}, Limits(seconds=5))
+    if told.exists():  # on a very busy machine it may not even have begun
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(told.read_text()), 0)
 
 
 def test_a_child_gets_few_variables_its_threads_and_our_copies(
@@ -245,3 +248,34 @@ def test_the_child_says_when_ants_itself_fails(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(SystemExit, match="antsRegistration ended with code 3"):
         child_tools.ants(job, tmp_path)
     assert seen[0][:2] == ["--metric", "CC[F,M,1,4]"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux ends the children of the dead")
+def test_a_child_ends_with_its_parent() -> None:
+    own = f"import sys; sys.path.insert(0, {str(Path(child_tools.__file__).parent)!r}); import child_tools, os, time"
+    inner = (
+        f"{own}; child_tools.die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(600)"
+    )
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    with subprocess.Popen([sys.executable, "-c", outer], stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        starter.kill()
+    for _ in range(200):
+        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            return
+        time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail("the child outlived its parent")
+
+
+def test_a_child_of_nobody_does_not_start() -> None:
+    own = f"import sys; sys.path.insert(0, {str(Path(child_tools.__file__).parent)!r}); import child_tools"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{own}; child_tools.die_with_parent(-1)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the process that started this one has ended" in done.stderr

@@ -12,6 +12,7 @@ from torch import Tensor
 from pirate.denoisers.corrector import Corrector
 from pirate.ops.compose import compose
 from pirate.ops.jacobian import mark_folds
+from pirate.ops.repair import Repair
 from pirate.ops.smooth import gaussian
 from pirate.registration import correction, pyramid
 from pirate.registration.correction import Correction, corrector_in, grid_for
@@ -69,6 +70,30 @@ def test_one_that_folds_is_dropped(shape: tuple[int, ...], caplog: pytest.LogCap
     assert torch.equal(found, field)
     assert bad.calls == 1  # a call that is dropped is the last
     assert "dropped" in outcome.remark
+
+
+def test_a_few_folds_are_unfolded() -> None:
+    """A correction that folds a handful of voxels is kept, and in the end no more voxels fold than before."""
+    shape = (34, 36, 32)
+    stages, field = solved(shape)
+    spike = torch.zeros_like(field)
+    spike[0, 0, 2:4, 3, 3] = 2.4
+    found, (outcome,) = Correction.of(Made(spike), stages, settings())(field, calls=1)
+    assert outcome.scale == 1.0
+    assert outcome.folds[0] < outcome.folds[1] <= 0.002 * 34 * 36 * 32
+    assert mark_folds(found)[0] <= mark_folds(field)[0]
+    assert not torch.equal(found, field)
+
+
+def test_what_cannot_be_unfolded_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (34, 36, 32)
+    stages, field = solved(shape)
+    spike = torch.zeros_like(field)
+    spike[0, 0, 2:4, 3, 3] = 2.4
+    fails = Repair(field + 1, False, 1, 1, 1.0, torch.zeros(1, 3, dtype=torch.int64))
+    monkeypatch.setattr(correction, "repair", lambda folded: fails)
+    found, _ = Correction.of(Made(spike), stages, settings())(field, calls=1)
+    assert torch.equal(found, field)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

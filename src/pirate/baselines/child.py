@@ -114,7 +114,7 @@ def run_tool(tool: Tool, pair: Pair, parameters: Mapping[str, Any], limits: Limi
         job = {
             "tool": tool.name, "parameters": dict(parameters), "ndim": grid.ndim, "threads": limits.threads,
             "fixed": str(folder / "fixed.nii.gz"), "moving": str(folder / "moving.nii.gz"), "out": str(folder),
-            "memory": limits.memory,
+            "memory": limits.memory, "parent": os.getpid(),
         }  # fmt: skip
         (folder / "job.json").write_text(json.dumps(job))
         log = _run(tool, folder, limits)
