@@ -26,8 +26,6 @@ PAIRS = {
     "hippocampus": {"paper": 100, "default": 100},
     "brain3d": {"paper": 2, "default": 8},
 }
-CURVE_PAIRS = 20
-"""Pairs for the points of the curves, which only show the shape."""
 
 
 def plan(track: str) -> list[Variant]:
@@ -80,6 +78,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the page")
     parser.add_argument("--tracks", default=",".join(TRACKS))
     parser.add_argument("--pairs", type=int, default=0, help="at most so many pairs of each track")
+    parser.add_argument("--curve-pairs", type=int, default=20, help="pairs for the points of the curves")
     parser.add_argument("--presets", default="paper,default", help="which iterations")
     parser.add_argument(
         "--only-page", action="store_true", help="no registration: a page from the rows there are"
@@ -102,7 +101,7 @@ def main() -> None:
         for iteration in () if given.only_page else given.presets.split(","):
             count = min(PAIRS[name][iteration], given.pairs or PAIRS[name][iteration])
             own = [v for v in chosen if v.preset == iteration]
-            whole, part = (runs.track(name, given.data, n) for n in (count, min(count, CURVE_PAIRS)))
+            whole, part = (runs.track(name, given.data, n) for n in (count, min(count, given.curve_pairs)))
             rows += runs.run(whole, [v for v in own if not v.curve], given.work)
             rows += runs.run(part, [v for v in own if v.curve], given.work)
         text += section(name, rows, chosen, given.out)
