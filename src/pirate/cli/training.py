@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -181,3 +182,65 @@ def anatomy(
             threads, quiet,
         )
     )  # fmt: skip
+
+
+def _network(method: str) -> Callable[..., None]:
+    """The command that trains one of the networks that align a pair at once."""
+
+    def command(
+        data: Annotated[Path, typer.Option(help="Data folder.")],
+        out: Annotated[
+            Path, typer.Option("--out", "-o", help="Folder for weights, checkpoint, history and curves.")
+        ],
+        track: Annotated[
+            str, typer.Option(help="Its part to learn from: oasis2d, hippocampus or brain3d.")
+        ] = "oasis2d",
+        schedule: Annotated[
+            str, typer.Option(help="authors (theirs) or reduced (about half an hour on two CPU cores).")
+        ] = "reduced",
+        similarity: Annotated[
+            str, typer.Option(help="ncc or mse, where the authors have both; default: theirs for brains.")
+        ] = "",
+        displacement: Annotated[
+            bool, typer.Option("--displacement", help="VoxelMorph without the exponential.")
+        ] = False,
+        resolution: Annotated[
+            int | None,
+            typer.Option(help="Grid relative to the images: 1, 2, 4 or 8; default: the track's own."),
+        ] = None,
+        affine: Annotated[
+            str | None,
+            typer.Option(help="How subjects take one pose first: none, rigid, similarity or affine."),
+        ] = None,
+        steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights.")] = None,
+        batch: Annotated[int | None, typer.Option(min=1, help="Pairs for one update.")] = None,
+        learning_rate: Annotated[float | None, typer.Option(help="Of Adam, at its highest.")] = None,
+        held_out: Annotated[float, typer.Option(help="Share of the subjects kept for validation.")] = 0.1,
+        checks: Annotated[int, typer.Option(min=1, help="Pairs of them to validate on.")] = 20,
+        validate_every: Annotated[int | None, typer.Option(min=1, help="Steps between validations.")] = None,
+        patience: Annotated[
+            int | None, typer.Option(min=0, help="Validations without a new low that end it; 0: never.")
+        ] = None,
+        minutes: Annotated[float, typer.Option(min=0, help="End after so many; 0: no limit.")] = 0.0,
+        seed: Annotated[int, typer.Option(min=0, help="Of every random number.")] = 0,
+        tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files.")] = False,
+        threads: Annotated[
+            int | None, typer.Option(min=1, help="CPU threads; default: what there is.")
+        ] = None,
+        quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no log.")] = False,
+        debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    ) -> None:
+        from pirate.cli.training_network import Request, run
+
+        run(
+            Request(
+                method, data, track, out, schedule, similarity, displacement, resolution, affine, steps, batch,
+                learning_rate, held_out, checks, validate_every, patience, minutes, seed, tensorboard, threads, quiet,
+            )
+        )  # fmt: skip
+
+    return command
+
+
+for _name, _title in (("voxelmorph", "VoxelMorph"), ("symnet", "SYMNet"), ("gradirn", "GraDIRN")):
+    app.command(_name, help=f"Learn to align pairs at once, without labels ({_title}).")(_network(_name))
