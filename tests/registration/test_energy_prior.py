@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from tests.conftest import blobs
@@ -41,4 +43,4 @@ def test_the_energy_falls_from_step_to_step() -> None:
         for _ in range(40):
             field, energy = operator(field, 0.1)
             energies.append(energy)
-    assert all(after < before for before, after in zip(energies, energies[1:], strict=False))
+    assert all(after < before for before, after in itertools.pairwise(energies))

@@ -341,4 +341,27 @@ def doctor(threads: Threads = None, debug: Debug = False) -> None:
     diagnosing.run(threads)
 
 
+data = typer.Typer(
+    help="Folders of images and labels.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)  # fmt: skip
+
+
+@data.callback()
+def _data() -> None:
+    """Folders of images and labels."""
+
+
+@data.command()
+def check(
+    source: Annotated[Path, typer.Argument(help="Folder of a known layout, or a CSV of pairs.")],
+    debug: Debug = False,
+) -> None:
+    """Say in plain words what is there and what is missing; exit code 1 if something is."""
+    from pirate.cli import data_checking
+
+    data_checking.run(source)
+
+
 app.add_typer(training.app, name="train")
+app.add_typer(data, name="data")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pirate.image import Image
 from pirate.ops.compose import Inverse, invert
 from pirate.ops.jacobian import mark_folds
 from pirate.ops.repair import Repair
@@ -62,6 +63,7 @@ def finish(
     clock: Clock,
     remarks: Sequence[str] = (),
     more: Mapping[str, Any] | None = None,
+    maps: Mapping[str, Image] | None = None,
 ) -> Registration:
     """Invert, resample, measure and judge.
 
@@ -72,6 +74,7 @@ def finish(
         clock: goes on counting.
         remarks: sentences for the notes.
         more: further metrics.
+        maps: images on the fixed grid that tell about the field.
     """
     field, solution = found.mended.field, found.solution
     with clock.stage("invert"):
@@ -88,4 +91,5 @@ def finish(
         pair.fixed, pair.moving, warped, forward, backward, metrics, solution.status, solution.trace, settings,
         clock.seconds, found.peak_memory if found.peak_memory is not None else peak_memory(),
         torch.get_num_threads(), judge(solution.status, metrics), (*pair.notes, *remarks), pair.images,
+        maps or {},
     )  # fmt: skip

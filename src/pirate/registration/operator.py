@@ -51,7 +51,7 @@ class Pirate:
     coverage: float = 1.0
 
     def __call__(self, field: Tensor, gamma: float) -> tuple[Tensor, float]:
-        """Return T(field), (B, d, *field shape), and the energy g + alpha r at `field`, the prior's with it if known."""
+        """Return T(field), (B, d, *field shape), and the energy g + alpha r at `field`, with the prior's if known."""
         n = field[0, 0].numel()
         try:
             value, slope = self.penalty.on_field(self.moving, field, self.moving_mask)

@@ -19,18 +19,14 @@ from pirate.denoisers.plug import Denoiser, ImageDenoiser
 from pirate.errors import UsageError, printable
 from pirate.image import Image
 from pirate.io.geometry import Form
-from pirate.ops.compose import invert
-from pirate.ops.jacobian import mark_folds
 from pirate.ops.repair import Repair, repair
 from pirate.registration import additive, inputs, pyramid
-from pirate.registration.apply import apply
-from pirate.registration.data_term import penalties
 from pirate.registration.estimate import Estimate, estimate
+from pirate.registration.finish import Found, as_it_is, finish
 from pirate.registration.inputs import ImageLike
 from pirate.registration.maps import maps_of
-from pirate.registration.measure import judge, measure
 from pirate.registration.pair import Pair, Sources
-from pirate.registration.process import Clock, choose_device, peak_memory, using_threads
+from pirate.registration.process import Clock, choose_device, using_threads
 from pirate.registration.result import Registration
 from pirate.registration.working import Images, correlation, cropped, working_images
 from pirate.settings import OTHER_SCHEME, Settings
@@ -182,34 +178,16 @@ def _register(
         solution, expected = _solve(images, chosen, denoiser, choice.budget, progress, needed)
     with clock.stage("repair"):
         mended = _mended(pair.inside(solution.field), chosen)
-    log.info("inverting and measuring")
-    displacement = mended.field
-    with clock.stage("invert"):
-        inverse = invert(displacement)
-    with clock.stage("resample"):
-        forward, backward = pair.transforms(displacement, inverse.field)
-        warped = apply(pair.moving, forward, pair.fixed.grid, outside=float(pair.moving.data.min()))
-    with clock.stage("measure"):
-        metrics: dict[str, Any] = {"identical": bool(torch.equal(images.fixed, images.moving))}
-        metrics |= penalties(images, chosen, solution.field) | measure(
-            pair, solution, mended, inverse.error, forward
-        )
-        if expected is not None:
-            metrics |= {
-                "estimated_solve_seconds": expected.seconds,
-                "estimated_memory_mb": expected.memory / 1e6,
-            }
+    more: dict[str, Any] = {}
+    if expected is not None:
+        more = {"estimated_solve_seconds": expected.seconds, "estimated_memory_mb": expected.memory / 1e6}
     drawn: dict[str, Image] = {}
     if choice.maps:
         with clock.stage("maps"):
-            drawn, scores = maps_of(displacement, pair.fixed, where)
-            metrics |= scores
-    flags = judge(solution.status, metrics)
-    return Registration(
-        pair.fixed, pair.moving, warped, forward, backward, metrics, solution.status, solution.trace, chosen,
-        clock.seconds, peak_memory(), torch.get_num_threads(), flags, (*pair.notes, *remarks), pair.images,
-        drawn,
-    )  # fmt: skip
+            drawn, scores = maps_of(mended.field, pair.fixed, where)
+            more |= scores
+    log.info("inverting and measuring")
+    return finish(pair, Found(images, solution, mended), chosen, clock, remarks, more, drawn)
 
 
 def _same(pair: Pair) -> bool:
@@ -265,8 +243,7 @@ def _mended(displacement: Tensor, settings: Settings) -> Repair:
     """The field without folds; eq. (6) to the letter keeps those it makes."""
     if settings.scheme == "compositional":
         return repair(displacement)
-    count, marks = mark_folds(displacement)
-    return Repair(displacement, count == 0, 0, 0, 0.0, marks.nonzero())
+    return as_it_is(displacement)
 
 
 def _bytes(gigabytes: float | None) -> int | None:
