@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from _prior import diagnostics, page, runs, variants
 from _prior.variants import Variant
+from pirate.denoisers import plug, zoo
 from pirate.settings import preset
 
 TRACKS = ("oasis2d", "hippocampus", "brain3d")
@@ -35,10 +36,16 @@ def plan(track: str) -> list[Variant]:
     chosen = variants.default(of)
     if track == "brain3d":  # the paper iteration takes minutes for each pair with a network in it
         names = ("P", "P+S", "P+R+S (PIRATE)", "P+D+S (PIRATE+)", "Gaussian as strong as R")
-        return [v for v in variants.paper(preset("paper", ndim).alpha, of) if v.name in names] + [
-            v for v in chosen if not v.curve
-        ]
-    return variants.paper(preset("paper", ndim).alpha, of) + chosen
+        some = [v for v in variants.paper(preset("paper", ndim).alpha, of) if v.name in names]
+        return [v for v in some + chosen if not v.curve and there(v.prior, ndim)]
+    whole = variants.paper(preset("paper", ndim).alpha, of) + chosen
+    return [v for v in whole if there(v.prior, ndim)]
+
+
+def there(prior: str, ndim: int) -> bool:
+    """Whether the weights that a variant needs ship."""
+    name = prior.rpartition(":")[2]
+    return name in plug.NAMED or any(e.name == name and e.ndim == ndim for e in zoo.shipped())
 
 
 def section(track: str, rows: list[runs.Row], chosen: list[Variant], out: Path) -> list[str]:
