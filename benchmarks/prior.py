@@ -56,17 +56,27 @@ def section(track: str, rows: list[runs.Row], chosen: list[Variant], out: Path) 
         ("default", "`default`", "none"),
     ):
         own = [v for v in chosen if v.preset == name and not v.curve]
+        if not any(row.variant.startswith(f"{name}/") for row in rows):
+            lines += [f"### {title}", "", "Not run.", ""]
+            continue
         against = next(v for v in own if v.name == reference)
         lines += [f"### {title}", "", *page.comparison(rows, own, against)]
+        same = page.shared(rows, [v for v in chosen if v.preset == name])  # so that points can be compared
         curves = {
-            curve: page.curve_points(rows, [v for v in chosen if v.curve == curve])
+            curve: page.curve_points(same, [v for v in chosen if v.curve == curve])
             for curve in dict.fromkeys(v.curve for v in chosen if v.preset == name and v.curve)
         }
         curves = {curve: points for curve, points in curves.items() if points}
         if curves:
             picture = out.with_suffix("").parent / f"prior_{track}_{name}.png"
-            page.draw_curves(picture, f"{track}, {title.strip('`')}", curves, page.curve_points(rows, own))
-            lines += [f"![Dice against roughness]({picture.name})", ""]
+            page.draw_curves(picture, f"{track}, {title.strip('`')}", curves, page.curve_points(same, own))
+            count = len({row.pair for row in same})
+            lines += [
+                f"![Dice against roughness]({picture.name})",
+                "",
+                f"On the {count} pairs that all have:",
+                "",
+            ]
             points = [
                 f"{curve} | {p[0]} | {p[1]:.4f} | {p[2]:.4f} | {p[3]:.3f}"
                 for curve, ps in curves.items()

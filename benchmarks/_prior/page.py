@@ -61,6 +61,13 @@ def comparison(rows: Sequence[Row], chosen: Sequence[Variant], reference: Varian
     return table(HEAD.format(reference=reference.name), lines)
 
 
+def shared(rows: Sequence[Row], chosen: Sequence[Variant]) -> list[Row]:
+    """The rows of the pairs that every variant with any row has."""
+    sets = [set(by_pair(rows, v.key)) for v in chosen]
+    common = set.intersection(*[s for s in sets if s]) if any(sets) else set()
+    return [row for row in rows if row.pair in common]
+
+
 def curve_points(rows: Sequence[Row], chosen: Sequence[Variant]) -> list[Point]:
     """Name, Dice, folds % and SDlogJ of each variant that has rows."""
     points = []
