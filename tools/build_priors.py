@@ -71,7 +71,7 @@ DEQ = "--steps 200 --learning-rate 1e-4 --batch 2 --set iterations=40 --pairs 8"
 RECIPES = {
     "pirate-2d-r1": denoiser("pirate", "oasis2d", 1, 200, 40, "--minutes 5"),
     "pirate-2d-r2": denoiser("pirate", "oasis2d", 2, 200, 40, "--minutes 5"),
-    "pirate-3d-r2": denoiser("pirate", "brain3d", 2, 30, 8, "--steps 2500"),
+    "pirate-3d-r2": denoiser("pirate", "brain3d", 2, 30, 8, "--steps 750"),
     "pirate-hippocampus": denoiser("pirate-hippocampus", "hippocampus", 2, 150, 40, "--minutes 5"),
     "pirate-plus-2d-r2": equilibrium("pirate-plus", "pirate-2d-r2", "oasis2d", DEQ),
     "pirate-plus-3d-r2": equilibrium("pirate-plus", "pirate-3d-r2", "brain3d", DEQ),

@@ -55,10 +55,15 @@ def comparison(rows: Sequence[Row], chosen: Sequence[Variant], reference: Varian
             against = [f"{gain:+.4f}", f"{folds:+.4f}"]
         lines.append(
             f"{variant.name} | {len(own)} | {mean('dice'):.4f} | {against[0]} | {mean('folds'):.4f} | {against[1]} | "
-            f"{mean('ndv'):.4f} | {mean('sdlogj'):.3f} | {np.median([r.seconds for r in own]):.2f} | "
+            f"{_percent(mean('ndv'))} | {mean('sdlogj'):.3f} | {np.median([r.seconds for r in own]):.2f} | "
             f"{mean('evaluations'):.0f}"
         )
     return table(HEAD.format(reference=reference.name), lines)
+
+
+def _percent(value: float) -> str:
+    """A share that stays below 100 unless a field has run away."""
+    return f"{value:.4f}" if value <= 100 else "above 100: diverged"
 
 
 def shared(rows: Sequence[Row], chosen: Sequence[Variant]) -> list[Row]:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pirate.denoisers.corrector import Corrector, to_depth, to_space
+from pirate.denoisers.corrector import Corrector
 from pirate.denoisers.plug import call
+from pirate.denoisers.unet import depth_to_space, space_to_depth
 from pirate.ops.compose import compose
 from pirate.ops.smooth import gaussian
 from pirate.ops.warp import identity, warp
@@ -77,9 +78,9 @@ def test_a_translation_of_the_field_changes_no_correction(shape: tuple[int, ...]
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_depth_and_space_are_inverse(ndim: int) -> None:
     x = torch.randn(2, 3, *(8, 6, 4)[:ndim])
-    deep = to_depth(x)
+    deep = space_to_depth(x)
     assert deep.shape == (2, 3 * 2**ndim, *(4, 3, 2)[:ndim])
-    assert torch.equal(to_space(deep), x)
+    assert torch.equal(depth_to_space(deep, x.shape[1]), x)
     if ndim == 2:
         assert torch.equal(deep, torch.nn.functional.pixel_unshuffle(x, 2))
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pirate.denoisers.dncnn import CONVOLUTIONS
+from pirate.denoisers.unet import depth_to_space, space_to_depth
 from pirate.ops.compose import compose
 from pirate.ops.smooth import gaussian
 
@@ -121,7 +122,7 @@ class Corrector(nn.Module):
         """The smoothed correction r, (B, d, *shape), voxels; arguments as in `forward`."""
         relative = field - gaussian(field, AROUND)
         stacked = self._padded(torch.cat([fixed, warped, relative], 1))
-        raw = to_space(self.outlet(self.trunk(to_depth(stacked))))
+        raw = depth_to_space(self.outlet(self.trunk(space_to_depth(stacked))), self.ndim)
         inside = (slice(None), slice(None), *[slice(0, n) for n in field.shape[2:]])
         return gaussian(raw[inside], self.smoothing)
 
@@ -134,23 +135,6 @@ class Corrector(nn.Module):
 
 def _active(x: Tensor) -> Tensor:
     return F.leaky_relu(x, SLOPE)
-
-
-def to_depth(x: Tensor) -> Tensor:
-    """Blocks of 2^d voxels become channels: (B, C, *shape) to (B, 2^d C, *shape / 2)."""
-    d = x.ndim - 2
-    sizes = [s for n in x.shape[2:] for s in (n // 2, 2)]
-    split = x.reshape(*x.shape[:2], *sizes)
-    order = [0, 1, *range(3, 3 + 2 * d, 2), *range(2, 2 + 2 * d, 2)]
-    return split.permute(order).reshape(x.shape[0], -1, *[n // 2 for n in x.shape[2:]])
-
-
-def to_space(x: Tensor) -> Tensor:
-    """The inverse of `to_depth`: (B, 2^d C, *shape) to (B, C, *2 shape)."""
-    d = x.ndim - 2
-    split = x.reshape(x.shape[0], -1, *[2] * d, *x.shape[2:])
-    order = [0, 1] + [axis for k in range(d) for axis in (2 + d + k, 2 + k)]
-    return split.permute(order).reshape(x.shape[0], -1, *[2 * n for n in x.shape[2:]])
 
 
 def _check(ndim: int, width: int, depth: int, smoothing: float, spacing: float) -> None:
