@@ -69,14 +69,14 @@ def section(track: str, rows: list[runs.Row], chosen: list[Variant], out: Path) 
         curves = {curve: points for curve, points in curves.items() if points}
         if curves:
             picture = out.with_suffix("").parent / f"prior_{track}_{name}.png"
-            page.draw_curves(picture, f"{track}, {title.strip('`')}", curves, page.curve_points(same, own))
+            outside = page.draw_curves(
+                picture, f"{track}, {title.strip('`')}", curves, page.curve_points(same, own)
+            )
             count = len({row.pair for row in same})
-            lines += [
-                f"![Dice against roughness]({picture.name})",
-                "",
-                f"On the {count} pairs that all have:",
-                "",
-            ]
+            lines += [f"![Dice against folds or roughness]({picture.name})", ""]
+            if outside:
+                lines += [f"Outside the picture: {', '.join(outside)}.", ""]
+            lines += [f"On the {count} pairs that all have:", ""]
             points = [
                 f"{curve} | {p[0]} | {p[1]:.4f} | {p[2]:.4f} | {p[3]:.3f}"
                 for curve, ps in curves.items()

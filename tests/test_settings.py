@@ -201,3 +201,12 @@ def test_a_small_volume_takes_more_fine_steps(name: str) -> None:
     assert preset(name, 3, SMALL + 1) == large
     assert preset(name, 2, 100) == preset(name, 2)
     assert preset("paper", 3, 100) == preset("paper", 3)
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_paper_plus_is_the_paper_with_the_tuned_denoiser_and_anderson(ndim: int) -> None:
+    paper, plus = preset("paper", ndim), preset("paper-plus", ndim)
+    changed = {name for name, value in vars(plus).items() if value != getattr(paper, name)}
+    assert changed == {"prior", "solver", "schedule", "gamma", "tolerance"}
+    assert (plus.prior, plus.solver, plus.schedule) == ("pirate-plus", "anderson", "constant")
+    assert plus.gamma == paper.gamma / 2  # the mean of the cosine

@@ -84,30 +84,50 @@ def curve_points(rows: Sequence[Row], chosen: Sequence[Variant]) -> list[Point]:
     return points
 
 
-def draw_curves(path: Path, title: str, curves: dict[str, list[Point]], singles: list[Point]) -> None:
-    """Dice against SDlogJ: curves joined by lines, single variants as points with their names."""
+def draw_curves(path: Path, title: str, curves: dict[str, list[Point]], singles: list[Point]) -> list[str]:
+    """Dice against folds, or against SDlogJ where nothing folds: curves as lines, single variants as numbers.
+
+    Variants far from all curves, such as those that fold everywhere, would squeeze the rest: they are left out.
+
+    Returns:
+        The names of those that were left out.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 5), dpi=150)
+    every = [p for points in curves.values() for p in points]
+    column = 2 if max(p[2] for p in every) > 0 else 3
+    most = 3 * max(p[column] for p in every)
+    least = min(min(p[1] for p in every), max(p[1] for p in [*every, *singles]) - 0.05)
+    near = [p for p in singles if p[column] <= most and p[1] >= least - 0.01]
+    figure, axes = plt.subplots(figsize=(9, 5), dpi=150)
     colours = ("#31688e", "#c1440e", "#35b779", "#7a5195", "#8a8a8a")
     for colour, (name, points) in zip(colours, curves.items(), strict=False):
-        ordered = sorted(points, key=lambda p: p[3])
+        ordered = sorted(points, key=lambda p: p[column])
         axes.plot(
-            [p[3] for p in ordered], [p[1] for p in ordered], "o-", color=colour, label=name, lw=1.5, ms=4
+            [p[column] for p in ordered],
+            [p[1] for p in ordered],
+            "o-",
+            color=colour,
+            label=name,
+            lw=1.5,
+            ms=4,
         )
-    for name, dice, _, rough in singles:
-        axes.plot(rough, dice, "D", color="#222222", ms=4)
-        axes.annotate(name, (rough, dice), xytext=(5, 3), textcoords="offset points", fontsize=8)
-    axes.set_xlabel("SD of log Jacobian (rougher to the right)")
+    for number, point in enumerate(near, 1):
+        axes.plot(
+            point[column], point[1], marker=f"${number}$", color="#222222", ms=9, ls="none", label=point[0]
+        )
+    axes.set_xlabel("folded voxels, %" if column == 2 else "SD of log Jacobian (rougher to the right)")
     axes.set_ylabel("mean Dice")
+    if column == 2:
+        axes.set_xscale("symlog", linthresh=0.01)
     axes.set_title(title, loc="left", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
-    if curves:
-        axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     plt.close(figure)
+    return [p[0] for p in singles if p not in near]

@@ -51,7 +51,7 @@ def described(entry: Shipped, card: Card) -> list[str]:
         f"{entry.name}: {card.ndim}-D, {_grid(card.resolution)}, {card.task}, {kind}",
         f"  trained {card.date} on {card.training_data}; {labels}",
     ]
-    if card.sigma_max > 0:
+    if card.sigma_min > 0:  # else it was not trained on noise
         lines.append(f"  noise levels {card.sigma_min:g} to {card.sigma_max:g} voxels of that grid")
     figures = [f"{name} {value}" for name, value in sorted(card.metrics.items())][:SHOWN]
     if figures:
