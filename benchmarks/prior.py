@@ -106,6 +106,7 @@ def main() -> None:
         "# What a prior on the field is worth",
         "",
         "Made by `python benchmarks/prior.py DATA --work WORK --out docs/results/prior.md`; validation subjects only. "
+        "Each row says how many pairs it has; fewer than 100 come from runs with --pairs and --curve-pairs. "
         "Brackets: 95 % by the paired bootstrap over pairs; pairs share subjects, so that true intervals are somewhat "
         "wider. Seconds: iteration and repair, median; one thread on slices and hippocampi, two on brains. Every pair "
         "starts as the files place it, except that `default` finds an affine start for hippocampi, which are cut out "

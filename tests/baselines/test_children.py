@@ -65,8 +65,6 @@ def middle(field: torch.Tensor) -> torch.Tensor:
 def test_a_tool_finds_the_shift_in_our_voxels(name: str, shape: tuple[int, ...]) -> None:
     if importlib.util.find_spec(NEEDS.get(name, "SimpleITK")) is None:
         pytest.skip("the tool is not installed")
-    if name == "syn" and len(shape) == 3:
-        pytest.skip("as in 2-D, and ANTs takes ten seconds to start")
     found = SHORT[name](made(shape), Limits(threads=1, seconds=300))
     assert found.field.shape == (1, len(shape), *shape)
     expected = torch.tensor([1.5, -1.0, 0.8][: len(shape)])

@@ -26,6 +26,7 @@ from pirate.registration.affine import align
 from pirate.registration.affine_steps import Kind
 from pirate.registration.apply import apply
 from pirate.training.plan import Plan
+from pirate.training.solver_states import Labelled
 from pirate.transform import Transform
 
 Loss = VoxelMorphLoss | SYMNetLoss | GraDIRNLoss
@@ -96,28 +97,12 @@ def untrained(
     return network, VoxelMorphLoss("mse", smoothness=0.01) if similarity == "mse" else VoxelMorphLoss()
 
 
-class Person(Protocol):
+class Person(Labelled, Protocol):
     """A subject, as `pirate.data.subjects` reads it."""
-
-    @property
-    def name(self) -> str:
-        """Unique."""
 
     @property
     def source(self) -> str:
         """Pairs are drawn within one."""
-
-    @property
-    def image(self) -> Tensor:
-        """(1, *shape), background 0."""
-
-    @property
-    def labels(self) -> Tensor | None:
-        """(*shape), integers."""
-
-    @property
-    def spacing(self) -> tuple[float, ...]:
-        """Mm of a voxel along each axis."""
 
 
 @dataclass(frozen=True, eq=False)
