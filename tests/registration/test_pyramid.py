@@ -225,8 +225,15 @@ def test_the_probe_takes_a_slab_of_a_large_level_and_all_of_a_small_one() -> Non
     large = Images(*(torch.rand(1, 1, high, 8, 8) for _ in range(2)), None, None, (1.0, 1.0, 1.0))
     slab = estimate._slab(large)
     assert math.prod(slab.shape) <= estimate.LARGEST_PROBE < math.prod(slab.shape) + 2 * 64
-    first = (high - slab.shape[0]) // 2
-    assert torch.equal(slab.moving, large.moving[:, :, first : first + slab.shape[0]])
+    assert torch.equal(slab.moving, large.moving[:, :, : slab.shape[0]])  # all tissue: any slab is as good
+
+
+def test_the_slab_has_as_much_background_as_the_whole() -> None:
+    planes = estimate.LARGEST_PROBE // 64
+    large = torch.zeros(1, 1, 2 * planes, 8, 8)
+    large[:, :, planes // 2 : -planes // 2] = 1  # half of the image, in its middle
+    slab = estimate._slab(Images(large, large, None, None, (1.0, 1.0, 1.0)))
+    assert float((slab.fixed != 0).double().mean()) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_the_estimate_counts_the_steps_of_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
