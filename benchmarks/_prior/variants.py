@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
+from pirate.benchmark.controls import SIGMA, Denoise, built
 
-from pirate.denoisers import Gaussian, plug
-from pirate.denoisers.learned import Learned
-
-Denoise = Callable[..., Tensor]
+__all__ = ["ALPHAS", "SIGMA", "TAUS", "Denoise", "Variant", "built", "default", "paper"]
 
 TAUS = (0.02, 0.086, 0.3, 1.0)
 """The prior's weights of the Dice-against-folds curves; 0.086 is the paper's."""
@@ -96,55 +92,3 @@ def default(of: str = "") -> list[Variant]:
         Variant(f"smoothness {s:g}", "default", "none", {"smoothness": s}, "default over smoothness")
         for s in (0.2, 0.35, 0.65, 0.8)
     ]  # fmt: skip
-
-
-def built(prior: str, ndim: int, resolution: float | None, fields: Sequence[Tensor]) -> str | Denoise:
-    """What to hand to `register`: the name itself, or the control that it asks for.
-
-    Args:
-        prior: see `Variant`.
-        ndim: 2 or 3.
-        resolution: of the grid on which the prior acts; None for the finest.
-        fields: (1, d, *shape), voxels of that grid, on which strengths are compared.
-    """
-    kind, _, name = prior.rpartition(":")
-    if not kind:
-        return prior
-    learned = plug.load(name, ndim, resolution=resolution)
-    if not isinstance(learned, Learned):
-        raise SystemExit(f"{name} is not a network")
-    if kind == "gaussian":
-        return Gaussian(equal_width(learned, fields) / SIGMA)
-    generator = torch.Generator().manual_seed(0)
-    if kind == "permuted":
-        for weight in learned.network.parameters():
-            order = torch.randperm(weight.numel(), generator=generator)
-            weight.data = weight.data.flatten()[order].reshape(weight.shape)
-        return learned
-    torch.manual_seed(0)
-    for module in learned.network.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
-    return learned
-
-
-SIGMA = 0.5
-"""Voxels: the noise level at which strengths are compared and priors are called."""
-
-
-def equal_width(learned: Learned, fields: Sequence[Tensor]) -> float:
-    """Sigma of the Gaussian, voxels, for which the rms of ``z - D(z)`` over `fields` is the network's."""
-    with torch.no_grad():
-        wanted = strength(lambda z: learned(z, SIGMA), fields)
-        low, high = 0.0, 8.0
-        for _ in range(30):
-            middle = (low + high) / 2
-            small = strength(lambda z, width=middle: Gaussian(1.0)(z, width), fields) < wanted  # type: ignore[misc]
-            low, high = (middle, high) if small else (low, middle)
-    return middle
-
-
-def strength(denoise: Callable[[Tensor], Tensor], fields: Sequence[Tensor]) -> float:
-    """Rms of ``z - D(z)`` over all voxels of `fields`, voxels."""
-    squares = [float((z - denoise(z)).square().mean(dtype=torch.float64)) for z in fields]
-    return float((sum(squares) / len(squares)) ** 0.5)

@@ -3,6 +3,7 @@
 >>> import pirate
 >>> result = pirate.register("fixed.nii.gz", "moving.nii.gz")  # doctest: +SKIP
 >>> result.save("out")  # doctest: +SKIP
+>>> rival = pirate.register_with("syn:cc", "fixed.nii.gz", "moving.nii.gz")  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "register": "pirate.registration.register",
+    "register_with": "pirate.baselines.protocol",
     "Registration": "pirate.registration.result",
     "Settings": "pirate.settings",
     "Image": "pirate.image",

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from pirate.baselines.child import Limits, Outcome, Tool, plain, read_warp, run_
 from pirate.errors import InputError, PirateError, UsageError
 from pirate.grid import Grid
 from pirate.io.fields import write_field
+from pirate.registration.apply import apply
 from pirate.registration.finish import with_error
 from pirate.registration.pair import Pair, Sources
 from pirate.transform import Affine, Displacement
@@ -76,6 +78,55 @@ def test_a_tool_finds_the_shift_in_our_voxels(name: str, shape: tuple[int, ...])
     assert (found.inverse is not None) == (name == "syn")
     if found.inverse is not None:
         assert float(with_error(found.field, found.inverse).error[0, 10:-10, 10:-10].max()) < 0.1
+
+
+@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("shape", [(33, 41), (21, 26, 17)])
+def test_what_we_read_is_what_the_tool_wrote(
+    name: str, shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SimpleITK reads the tool's own files: its vectors are ours in mm, its resampling with them is our warp.
+
+    The moving image goes on beyond the fixed one, so that its origin is another.
+    """
+    if importlib.util.find_spec(NEEDS.get(name, "SimpleITK")) is None:
+        pytest.skip("the tool is not installed")
+    sitk = pytest.importorskip("SimpleITK")
+    whole = tuple(n + 8 for n in shape)
+    there = CORONAL.copy()
+    there[:3, 3] -= CORONAL[:3, : len(shape)] @ np.full(len(shape), 4.0)
+    fixed = (0.1 + blobs(whole))[tuple(slice(4, -4) for _ in shape)]
+    moving = 0.1 + blobs(whole, shift=(1.5, -1.0, 0.8)[: len(shape)])
+    moving[(0,) * len(shape)] = 0  # elsewhere above its smallest value, so that the margin shows something
+    pair = Pair.read(Sources((fixed, CORONAL), (moving, there)))
+    assert np.all(np.array(pair.margins) > 0)
+
+    def kept(tool: Tool, folder: Path, limits: Limits) -> str:
+        said = run_child(tool, folder, limits)
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        return said
+
+    run_child = child._run
+    monkeypatch.setattr(child, "_run", kept)
+    found = SHORT[name](pair, Limits(1, 300))
+    warps = {"warp": found.field} | ({} if found.inverse is None else {"inverse": found.inverse})
+    for file, ours in warps.items():
+        written = sitk.ReadImage(str(tmp_path / f"{file}.nii.gz"), sitk.sitkVectorFloat64)
+        vectors = np.moveaxis(sitk.GetArrayFromImage(written), -1, 0)  # (d, z, y, x), mm
+        vectors = vectors.transpose(0, *range(len(shape), 0, -1))
+        spacing = np.reshape(pair.fixed.grid.spacing, (-1, *[1] * len(shape)))
+        np.testing.assert_allclose(ours[0], vectors / spacing, atol=1e-4)
+    images = [sitk.ReadImage(str(tmp_path / f"{n}.nii.gz"), sitk.sitkFloat64) for n in ("fixed", "moving")]
+    warp_ = sitk.ReadImage(str(tmp_path / "warp.nii.gz"), sitk.sitkVectorFloat64)
+    theirs = sitk.Resample(images[1], images[0], sitk.DisplacementFieldTransform(warp_), sitk.sitkLinear)
+    forward, _ = pair.transforms(found.field, found.field)
+    ours_ = apply(pair.moving, forward, pair.fixed.grid).data
+    inner = tuple(slice(3, -3) for _ in shape)
+    np.testing.assert_allclose(ours_[inner], sitk.GetArrayFromImage(theirs).T[inner], atol=2e-3)
+    assert (
+        np.abs(ours_ - fixed)[inner].mean()
+        < 0.7 * np.abs(moving[tuple(slice(4, -4) for _ in shape)] - fixed)[inner].mean()
+    )
 
 
 DIRECT = """
@@ -210,9 +261,19 @@ def test_what_the_tools_are_told() -> None:
         "--float 0", "--dimensionality 3",
     ):  # fmt: skip
         assert part in text
-    assert greedy.options(greedy.PRESETS["wncc"], 3) == "-d 3 -m WNCC 2x2x2 -n 100x100x40 -s 1.5mm 0.5mm"
-    assert greedy.options(greedy.PRESETS["ncc"], 2) == "-d 2 -m NCC 2x2 -n 100x50x10 -s 1.732vox 0.7071vox"
-    assert greedy.options(greedy.GreedySettings(metric="SSD", stationary=True), 3).endswith("0.5mm -sv")
+    assert (
+        greedy.options(greedy.PRESETS["wncc"], (35, 50, 16))
+        == "-d 3 -m WNCC 2x2x2 -n 100x100x40 -s 1.5mm 0.5mm"
+    )
+    assert (
+        greedy.options(greedy.PRESETS["ncc"], (60, 40))
+        == "-d 2 -m NCC 2x2 -n 100x50x10 -s 1.732vox 0.7071vox"
+    )
+    assert greedy.options(greedy.GreedySettings(metric="SSD", stationary=True), (60, 60, 60)).endswith(
+        "0.5mm -sv"
+    )
+    for size, steps in ((15, "100x40"), (8, "100x40"), (7, "40"), (4, "40")):
+        assert f"-n {steps} " in greedy.options(greedy.PRESETS["wncc"], (60, size))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import math
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,8 @@ import pytest
 import torch
 from tests.conftest import labels_of
 
-from pirate.baselines import protocol
+import pirate
+from pirate.baselines import answers, protocol
 from pirate.baselines.child import Outcome, trace_of
 from pirate.baselines.options import changed
 from pirate.baselines.parts import Fields
@@ -21,14 +26,16 @@ from pirate.baselines.protocol import METHODS, find, rival_images, run
 from pirate.baselines.symnet import SYMNet
 from pirate.baselines.trained import TASK
 from pirate.baselines.voxelmorph import VoxelMorph
-from pirate.errors import InputError, UsageError
+from pirate.errors import InputError, MemoryExceeded, UsageError
 from pirate.image import Image
 from pirate.io.weights import Card, save_weights
 from pirate.registration.pair import Pair, Sources
 from pirate.registration.register import register
 from pirate.registration.result import Registration
 from pirate.registration.working import working_images
+from pirate.reporting.registration import draw
 from pirate.settings import PRESETS
+from pirate.solvers.solution import Status
 
 Maker = Callable[[tuple[int, ...]], tuple[Image, Image]]
 QUICK: dict[str, dict[str, Any]] = {
@@ -76,7 +83,7 @@ def test_a_rival_gives_what_register_gives(
     fixed, moving = pair(shape)
     found = run(
         name, fixed, moving, options=QUICK[name], fixed_labels=labelled(fixed), moving_labels=labelled(moving),
-        threads=1, seconds=300,
+        affine="none", threads=1, seconds=300,
     )  # fmt: skip
     assert isinstance(found, Registration)
     known = register(fixed, moving, preset="fast", affine="none", settings={"iterations": 2}, threads=1)
@@ -91,18 +98,102 @@ def test_a_rival_gives_what_register_gives(
         assert found.metrics["penalty_after"] < found.metrics["penalty_before"]
     found.save(tmp_path / "out", write=("warp", "inverse", "warped"))
     record = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert record["metrics"]["method"] == found.metrics["method"]
+    assert record["metrics"]["method"] == record["method"] == found.metrics["method"]
 
 
 def test_a_preset_of_ours_is_register_itself(pair: Maker) -> None:
     fixed, moving = pair((40, 44))
     options = {"iterations": 5}
-    ours = register(fixed, moving, preset="fast", affine="none", settings=options, threads=1)
-    np.testing.assert_array_equal(run("fast", fixed, moving, options=options, threads=1).field, ours.field)
+    ours = register(fixed, moving, preset="fast", settings=options, threads=1)
+    found = pirate.register_with("fast", fixed, moving, options=options, threads=1)
+    np.testing.assert_array_equal(found.field, ours.field)
+    assert found.rival is None
+
+
+def test_the_default_start_is_the_affine_one(pair: Maker) -> None:
+    fixed, moving = pair((40, 44))
+    by_default, found, headers = (
+        run("log-demons", fixed, moving, affine=start, options={"iterations": 5}, threads=1)
+        for start in (None, "affine", "none")
+    )
+    np.testing.assert_array_equal(by_default.field, found.field)
+    assert np.array_equal(by_default.affine.matrix, found.affine.matrix)
+    assert not np.allclose(found.affine.matrix, np.eye(4))
+    np.testing.assert_array_equal(headers.affine.matrix, np.eye(4))
+
+
+def test_the_record_says_what_was_run_and_by_what_it_was_measured(pair: Maker, tmp_path: Path) -> None:
+    found = run("nodeo:multi-step", *pair((30, 33)), options={"iterations": 2, "seed": 7}, threads=1)
+    found.save(tmp_path / "out", write=("warped",))
+    record, metrics = (
+        json.loads((tmp_path / "out" / name).read_text()) for name in ("run.json", "metrics.json")
+    )
+    assert record["method"] == metrics["method"] == "nodeo:multi-step"
+    assert record["settings"] == metrics["options"]
+    assert (record["settings"]["iterations"], record["settings"]["steps"], record["seeds"]) == (2, 8, [7])
+    assert "prior_sha256" not in record
+    assert record["measured_by"]["penalty"] == metrics["penalty"] == "local"
+    assert "nodeo:multi-step, FINISHED, 2 iterations" in repr(found)
+    ours = register(*pair((30, 33)), preset="fast", settings={"iterations": 2}, threads=1)
+    ours.save(tmp_path / "ours", write=("warped",))
+    known = json.loads((tmp_path / "ours" / "run.json").read_text())
+    assert known["method"] == "pirate"
+    assert "measured_by" not in known
+
+
+@pytest.mark.parametrize(("name", "total"), [("log-demons", 9), ("nodeo", 4)])
+def test_progress_is_told_after_every_iteration(name: str, total: int, pair: Maker) -> None:
+    seen: list[tuple[str, int, int]] = []
+    options = {"iterations": 3, "tolerance": 0.0} if name == "log-demons" else {"iterations": 4}
+    found = run(
+        name, *pair((60, 64)), options=options, threads=1,
+        progress=lambda stage, done, all_, record: seen.append((stage, done, all_)),
+    )  # fmt: skip
+    assert seen == [(name, k, total) for k in range(1, total + 1)]
+    assert len(found.trace) == total
+
+
+def test_maps_are_made_of_a_rivals_field_too(pair: Maker) -> None:
+    found = run("log-demons", *pair((40, 44)), options={"iterations": 3}, threads=1, maps=True)
+    assert "log_jacobian" in found.maps
+    assert "maps" in found.timings
+    assert found.metrics["surprise_score"] > 0
+
+
+def test_the_memory_limit_is_checked(pair: Maker) -> None:
+    fixed, moving = pair((30, 33))
+    with pytest.raises(MemoryExceeded, match="needs about"):
+        run("nodeo", fixed, moving, memory_limit=0.001)
+    with pytest.raises(UsageError, match="the memory limit is nan GB"):
+        run("nodeo", fixed, moving, memory_limit=math.nan)
+
+
+def test_a_missing_package_is_told_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        UsageError, match=r"SyN needs the package ants.*pip install 'pirate-reg\[baselines\]'"
+    ):
+        run("syn", "no such file", "nor this")
+
+
+def test_a_tool_that_takes_its_time_is_heard_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(answers, "INTERVAL", 0.02)
+    monkeypatch.setattr(logging.getLogger("pirate"), "propagate", True)
+    with caplog.at_level(logging.INFO, "pirate"), answers.speaking("syn:cc"):
+        time.sleep(0.3)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) >= 2
+    assert re.fullmatch(r"syn:cc has been running for \d+ s", said[0])
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "pirate"):
+        time.sleep(0.1)
+    assert not caplog.records  # it is silent when the tool has ended
 
 
 def test_log_demons_brings_its_own_inverse(pair: Maker) -> None:
-    found = run("log-demons", *pair((40, 44)), options={"iterations": [30]}, threads=1)
+    found = run("log-demons", *pair((40, 44)), affine="none", options={"iterations": [30]}, threads=1)
     assert found.metrics["inverse_error_median_voxels"] < 0.02
     assert found.metrics["folds_percent"] == 0
     assert len(found.trace) > 20
@@ -114,7 +205,7 @@ def test_folds_are_reported_as_they_are(pair: Maker, monkeypatch: pytest.MonkeyP
     folded[0, 0, 12] = -3.0
     answer = Outcome(folded, None, 1.5, 77_000_000, trace_of([]))
     monkeypatch.setitem(protocol.CHILDREN, "greedy", lambda pair, constants, limits: answer)
-    found = run("greedy", fixed, moving)
+    found = run("greedy", fixed, moving, affine="none")
     np.testing.assert_array_equal(found.field, folded[0])
     assert found.metrics["folded_voxels"] > 20
     assert found.metrics["folds_percent"] > 1
@@ -122,7 +213,8 @@ def test_folds_are_reported_as_they_are(pair: Maker, monkeypatch: pytest.MonkeyP
     assert found.peak_memory == 77_000_000  # the child's, not ours
     assert found.timings["solve"] == 1.5
     assert found.metrics["residual"] is None
-    assert math.isnan(found.trace[0].energy)
+    assert found.trace == ()  # it told nothing
+    assert found.status is Status.ENDED
 
 
 def test_a_child_is_given_threads_time_and_memory(pair: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,12 +289,19 @@ def test_a_network_is_plugged_in_by_its_weights(
     fixed, moving = pair((40, 44))
     network = kind(ndim=2)
     weights = network_file(tmp_path / "w.safetensors", network)
-    found = run(name, fixed, moving, weights=weights, threads=1)
+    found = run(name, fixed, moving, weights=weights, affine="none", threads=1)
     images = rival_images(Pair.read(Sources(fixed, moving)), torch.device("cpu"))
     with torch.no_grad():
         expected: Fields = network.eval().fields(images.fixed, images.moving)
     np.testing.assert_allclose(found.field, expected.field[0], atol=1e-5)
     assert found.metrics["weights"] == str(weights)
+    assert found.metrics["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert found.trace == ()
+    found.save(tmp_path / "out", write=("figures",), figures=draw)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["weights_sha256"] == found.metrics["weights_sha256"]
+    assert (record["status"]["name"], record["iterations"]) == ("ENDED", 0)
+    assert not (tmp_path / "out" / "figures" / "convergence.png").exists()
     with pytest.raises(InputError, match="2-D images"):
         run(name, *pair((24, 24, 24)), weights=weights, threads=1)
     with pytest.raises(UsageError, match="takes no settings"):
@@ -211,8 +310,14 @@ def test_a_network_is_plugged_in_by_its_weights(
 
 def test_weights_are_asked_for_and_refused_where_there_are_none(pair: Maker) -> None:
     fixed, moving = pair((20, 22))
-    with pytest.raises(UsageError, match="give its weights file, made by `pirate train symnet`"):
+    with pytest.raises(
+        UsageError, match=r"give its weights file \(--weights\), made by `pirate train symnet`"
+    ):
         run("symnet", fixed, moving)
+    with pytest.raises(
+        InputError, match=r"none\.safetensors: there is no such file; expected the weights of symnet"
+    ):
+        run("symnet", fixed, moving, weights="none.safetensors")
     with pytest.raises(UsageError, match="log-demons takes no weights file"):
         run("log-demons", fixed, moving, weights="w.safetensors")
 

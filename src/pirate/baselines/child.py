@@ -61,19 +61,21 @@ class Tool:
         title: what messages call it.
         modules: that it needs.
         energy: finds the data term of each iteration in what it prints, one group; empty if it is told otherwise.
+        extra: the command that installs it.
     """
 
     name: str
     title: str
     modules: tuple[str, ...]
     energy: str = ""
+    extra: str = EXTRA
 
     def check_installed(self) -> None:
         """Refuse with one sentence that names the extra, if a package is not there."""
         missing = [name for name in self.modules if importlib.util.find_spec(name) is None]
         if missing:
             raise UsageError(
-                f"{self.title} needs the package {', '.join(missing)}, which is not here; {EXTRA}."
+                f"{self.title} needs the package {', '.join(missing)}, which is not here; {self.extra}."
             )
 
 
@@ -112,19 +114,27 @@ def run_tool(tool: Tool, pair: Pair, parameters: Mapping[str, Any], limits: Limi
         folder = Path(name)
         grid = _write_copies(folder, pair)
         job = {
-            "tool": tool.name, "parameters": dict(parameters), "ndim": grid.ndim, "threads": limits.threads,
-            "fixed": str(folder / "fixed.nii.gz"), "moving": str(folder / "moving.nii.gz"), "out": str(folder),
-            "memory": limits.memory, "parent": os.getpid(),
+            "parameters": dict(parameters), "ndim": grid.ndim,
+            "fixed": str(folder / "fixed.nii.gz"), "moving": str(folder / "moving.nii.gz"),
         }  # fmt: skip
-        (folder / "job.json").write_text(json.dumps(job))
-        log = _run(tool, folder, limits)
-        result = json.loads((folder / "result.json").read_text())
+        result, log = run_job(tool, folder, job, limits)
         energies = result.get("energies") or [float(x) for x in re.findall(tool.energy, log) if tool.energy]
         inverse = folder / "inverse.nii.gz"
         return Outcome(
             read_warp(folder / "warp.nii.gz", grid), read_warp(inverse, grid) if inverse.exists() else None,
             result["seconds"], result["peak_memory"], trace_of(energies),
         )  # fmt: skip
+
+
+def run_job(tool: Tool, folder: Path, job: Mapping[str, Any], limits: Limits) -> tuple[dict[str, Any], str]:
+    """Run `tool` in a process of its own, on files in `folder` alone; return its ``result.json`` and its log."""
+    own = {
+        "tool": tool.name, "out": str(folder), "threads": limits.threads, "memory": limits.memory,
+        "parent": os.getpid(),
+    }  # fmt: skip
+    (folder / "job.json").write_text(json.dumps({**job, **own}))
+    log = _run(tool, folder, limits)
+    return json.loads((folder / "result.json").read_text()), log
 
 
 def plain(grid: Grid) -> Grid:

@@ -1,4 +1,4 @@
-"""One registration by another tool, in a process of its own; imports nothing but that tool.
+"""One registration, or one skull stripping, by another tool, in a process of its own; imports nothing but that tool.
 
     python child_tools.py JOB.json
 
@@ -57,11 +57,14 @@ def greedy(job: dict[str, Any], out: Path) -> dict[str, Any]:
 
 
 def demons(job: dict[str, Any], out: Path) -> dict[str, Any]:
-    """SimpleITK's demons after histogram matching, one resolution."""
+    """SimpleITK's demons after histogram matching, one resolution; both images must have one size, so no margin."""
     sitk = importlib.import_module("SimpleITK")
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(job["threads"])
     fixed, moving = (sitk.ReadImage(job[name], sitk.sitkFloat32) for name in ("fixed", "moving"))
     own, energies = job["parameters"], []
+    first = moving.TransformPhysicalPointToIndex(fixed.GetOrigin())
+    moving = sitk.RegionOfInterest(moving, fixed.GetSize(), first)
+    moving.CopyInformation(fixed)
     start = time.perf_counter()
     if own["matching"]:
         moving = sitk.HistogramMatching(moving, fixed, own["histogram_levels"], own["match_points"], True)
@@ -79,10 +82,21 @@ def demons(job: dict[str, Any], out: Path) -> dict[str, Any]:
     return {"seconds": seconds, "energies": energies}
 
 
+def deepbet(job: dict[str, Any], out: Path) -> dict[str, Any]:
+    """The brain in a head, by deepbet's networks, whose weights come with it: ``mask.nii.gz``."""
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(job["threads"])
+    extraction = importlib.import_module("deepbet.bet").BrainExtraction(no_gpu=True)
+    start = time.perf_counter()
+    extraction.run(job["image"], mask_path=str(out / "mask.nii.gz"), threshold=job["threshold"])
+    return {"seconds": time.perf_counter() - start}
+
+
 TOOLS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
     "ants": ants,
     "greedy": greedy,
     "demons": demons,
+    "deepbet": deepbet,
 }
 
 

@@ -5,6 +5,8 @@ Greedy's licence is not ours: it is never linked, only run, and only where the u
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,7 +34,8 @@ class GreedySettings:
     radius: int = 2
     """Of the correlation's window, voxels."""
     iterations: tuple[int, ...] = (100, 100, 40)
-    """At most so many on each level; each is twice as fine as the one before, the last at full resolution."""
+    """At most so many on each level, each twice as fine as the one before, the last at full resolution; levels that
+    would leave an axis fewer than four voxels, which greedy refuses, are left out."""
     metric_sigma: str = "1.5mm"
     """Gaussian on the data term's gradient: a number and vox or mm."""
     warp_sigma: str = "0.5mm"
@@ -65,12 +68,17 @@ PRESETS = {
 """wncc: the OASIS command of a published comparison (methods 2.7); ncc: greedy's own sigmas; sv: log-domain."""
 
 
-def options(settings: GreedySettings, ndim: int) -> str:
-    """What stands on greedy's command line besides the images."""
-    own = settings
+LEAST_SIZE = 4
+"""Voxels along an axis that greedy needs on every level."""
+
+
+def options(settings: GreedySettings, shape: Sequence[int]) -> str:
+    """What stands on greedy's command line besides the images, the fixed one of `shape`."""
+    own, ndim = settings, len(shape)
+    fits = 1 + int(math.log2(max(min(shape) / LEAST_SIZE, 1)))
     window = "x".join([str(own.radius)] * ndim)
     metric = own.metric if own.metric == "SSD" else f"{own.metric} {window}"
-    steps = "x".join(map(str, own.iterations))
+    steps = "x".join(map(str, own.iterations[-fits:]))
     velocity = " -sv" if own.stationary else ""
     return f"-d {ndim} -m {metric} -n {steps} -s {own.metric_sigma} {own.warp_sigma}{velocity}"
 
@@ -79,5 +87,5 @@ def greedy(pair: Pair, settings: GreedySettings | None = None, limits: Limits | 
     """Register with greedy; it gives no inverse."""
     chosen = settings or GreedySettings()
     sign = 1 if chosen.metric == "SSD" else -1
-    parameters = {"options": options(chosen, pair.fixed.grid.ndim), "sign": sign}
+    parameters = {"options": options(chosen, pair.fixed.grid.shape), "sign": sign}
     return run_tool(GREEDY, pair, parameters, limits or Limits())

@@ -54,15 +54,29 @@ def register(
     moving: Annotated[Path, typer.Argument(help="Image that is warped onto it.")],
     out: Out,
     preset: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="fast, default or best; paper: eq. (6) of the paper to the letter; paper-plus: PIRATE+."
+            help="fast, default or best; paper: eq. (6) of the paper to the letter; paper-plus: PIRATE+. "
+            "Default: default."
         ),
-    ] = "default",
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:PRESET]",
+            help="A preset, or another method: log-demons, nodeo, syn, greedy, demons-sitk, voxelmorph, symnet, "
+            "gradirn; `pirate methods` says what each needs.",
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights file of a trained network, made by `pirate train`.")
+    ] = None,
     smoothness: Annotated[
-        float,
-        typer.Option(help="0 to 1: more is a more regular field, less follows the images more closely."),
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            help="0 to 1: more is a more regular field, less follows the images more closely. Default: 0.5."
+        ),
+    ] = None,
     prior: Annotated[
         str | None,
         typer.Option(
@@ -91,7 +105,8 @@ def register(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings; --set beats it.")] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One setting, e.g. --set alpha=0.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="One setting of the method, e.g. --set alpha=0."),
     ] = None,
     write: Annotated[
         str,
@@ -133,6 +148,8 @@ def register(
             moving,
             out,
             preset,
+            method,
+            weights,
             smoothness,
             prior,
             affine,
@@ -244,6 +261,22 @@ def repair(
 
 
 @app.command()
+def strip(
+    image: Annotated[Path, typer.Argument(help="T1-weighted head: .nii, .nii.gz or .mgz, a volume.")],
+    out: OutFile,
+    mask: Annotated[Path | None, typer.Option(help="File for the mask, 1 in the brain.")] = None,
+    threshold: Annotated[float, typer.Option(help="0 to 1: a lower one keeps more.")] = 0.5,
+    threads: Threads = None,
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """Remove the skull: keep the brain, set the rest to 0 (needs the extra: pip install 'pirate-reg[bet]')."""
+    from pirate.cli import stripping
+
+    stripping.run(image, out, mask, threshold, threads, force)
+
+
+@app.command()
 def evaluate(
     transform: Annotated[
         Path, typer.Argument(help="Folder written by `pirate register`, or a transform file.")
@@ -319,6 +352,19 @@ def priors(
 
 
 @app.command()
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(help="One method, for its settings; with :PRESET for those of a preset.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """List what `pirate register --method` takes: presets, and whether weights or packages are needed."""
+    from pirate.cli import method_listing
+
+    method_listing.run(name)
+
+
+@app.command()
 def demo(
     out: Out,
     seed: Annotated[int, typer.Option(min=0, help="Which pair is generated.")] = 0,
@@ -339,6 +385,63 @@ def doctor(threads: Threads = None, debug: Debug = False) -> None:
     from pirate.cli import diagnosing
 
     diagnosing.run(threads)
+
+
+@app.command()
+def benchmark(
+    track: Annotated[
+        str,
+        typer.Argument(help="oasis2d, hippocampus, brain3d or lung in --data; or a CSV of your own pairs."),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for everything; an interrupted run goes on there.")
+    ],
+    data: Annotated[Path | None, typer.Option(help="Data folder of the track.")] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma list of rows, methods or groups (main, ablation, control, step, tv); default: all."
+        ),
+    ] = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, help="At most so many pairs; default: the track's.")
+    ] = None,
+    ablation_pairs: Annotated[
+        int | None, typer.Option(min=0, help="So many first pairs for the ablation; default: the track's.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Registrations at a time; default: one for each core.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of each registration; default: 1, of large volumes all.")
+    ] = None,
+    minutes_per_training: Annotated[
+        float, typer.Option(min=0, help="End each training after so many; 0: when its schedule ends.")
+    ] = 0.0,
+    no_training: Annotated[
+        bool, typer.Option("--no-training", help="Networks without weights become rows that say so.")
+    ] = False,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METHOD=FILE", help="Weights of a network instead of training it."),
+    ] = None,
+    only_page: Annotated[
+        bool, typer.Option("--only-page", help="Run nothing: tables and page from what is there.")
+    ] = False,
+    skip: Annotated[str, typer.Option(help="Comma list of ablation, scaling, timing.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Use a folder that holds something else.")] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run every method on the same pairs with the same start and threads; write tables, figures and a page."""
+    from pirate.cli import benchmarking
+
+    benchmarking.run(
+        benchmarking.Request(
+            track, out, data, methods, pairs, ablation_pairs, jobs, threads, minutes_per_training, no_training,
+            tuple(weights or ()), only_page, skip, force, quiet,
+        )
+    )  # fmt: skip
 
 
 data = typer.Typer(

@@ -26,6 +26,7 @@ from pirate.io import composite, fields, itk, nifti, transforms
 from pirate.io.atomic import sha256_of, write_json, write_text
 from pirate.registration.apply import apply
 from pirate.registration.inputs import ImageLike, as_image
+from pirate.registration.rival import Rival
 from pirate.registration.writers import Writers, writing
 from pirate.settings import Settings
 from pirate.solvers.solution import Record, Status
@@ -47,8 +48,8 @@ class Registration:
         inverse: maps moving world points to fixed world points.
         metrics: name to number; `folds_percent`, `ndv_percent`, ..., and Dice when labels were given.
         status: why the solver stopped.
-        trace: one record for each iteration.
-        settings: the constants used.
+        trace: one record for each iteration; empty for a rival that tells of none.
+        settings: the constants used; of a rival only the data term, by which it is measured.
         timings: seconds by stage.
         peak_memory: bytes, of the whole process.
         threads: CPU threads used.
@@ -56,6 +57,7 @@ class Registration:
         notes: sentences about what was repaired in the inputs.
         images: every image that was given, by its role: fixed, moving, fixed_labels, moving_mask, ...
         maps: images on the fixed grid that tell about the field, by name; empty unless asked for.
+        rival: which other method made the field; None for pirate itself.
     """
 
     fixed: Image
@@ -74,10 +76,12 @@ class Registration:
     notes: tuple[str, ...] = ()
     images: Mapping[str, Image] = dataclasses.field(default_factory=dict)
     maps: Mapping[str, Image] = dataclasses.field(default_factory=dict)
+    rival: Rival | None = None
 
     def __repr__(self) -> str:
         names = f"moving {printable(self.moving.name)} -> fixed {printable(self.fixed.name)}"
-        return f"Registration({names}, {self.status.name}, {len(self.trace)} iterations)"
+        by = "" if self.rival is None else f"{self.rival.name}, "
+        return f"Registration({names}, {by}{self.status.name}, {len(self.trace)} iterations)"
 
     @property
     def field(self) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -186,7 +190,7 @@ class Registration:
                 role: _described(image) for role, image in self.images.items() if role not in ("fixed", "moving")
             },
             "affine": self.affine.matrix.tolist(),
-            "settings": dataclasses.asdict(self.settings),
+            **self._constants(),
             "status": {"name": self.status.name, "meaning": self.status.value},
             "flags": list(self.flags),
             "notes": list(self.notes),
@@ -196,13 +200,21 @@ class Registration:
             "peak_memory_mb": round(self.peak_memory / 1e6),
             "threads": self.threads,
             "compiled_kernels": kernels.variant(),
-            "prior_sha256": sha256_of(Path(self.settings.prior)) if Path(self.settings.prior).is_file() else None,
-            "seeds": [],
             "versions": {
                 "python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__,
-                "platform": platform.platform(),
+                "platform": platform.platform(), **({} if self.rival is None else self.rival.packages),
             },
             "outputs": {p.relative_to(folder).as_posix(): digest for p, digest in digests.items()},
+        }  # fmt: skip
+
+    def _constants(self) -> dict[str, Any]:
+        """Which method ran with which constants, weights and seeds."""
+        if self.rival is not None:
+            return self.rival.record(self.settings)
+        prior = Path(self.settings.prior)
+        return {
+            "method": "pirate", "settings": dataclasses.asdict(self.settings),
+            "prior_sha256": sha256_of(prior) if prior.is_file() else None, "seeds": [],
         }  # fmt: skip
 
 

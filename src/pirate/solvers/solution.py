@@ -25,6 +25,7 @@ class Status(enum.Enum):
     SETTLED = "on every level the data term stopped improving"
     FINISHED = "every level took all its steps"
     OVERTIME = "the time budget was spent; the field is the best so far"
+    ENDED = "the method ended by its own rule"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,209 @@
+"""From rows to the paper's tables: means with intervals, differences to `default` with tests, memory and time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pirate.benchmark import paper
+from pirate.benchmark.entries import REFERENCE, START, Entry
+from pirate.benchmark.results import Results, bold, count, form, shown, titled
+from pirate.benchmark.rows import Row
+from pirate.benchmark.tables import Table
+from pirate.evaluation.statistics import holm, paired, wilcoxon
+
+ABLATION = (
+    "p", "p+s", "p+r", "p+d", "pirate", "pirate-plus", "p+s=zero", "random", "gaussian", "tv",
+)  # fmt: skip
+STEPS = ("pirate-fixed", "pirate", "pirate-plus-fixed", "pirate-plus-cosine", "pirate-plus")
+TITLES = {
+    "p+s=zero": "zero for R (the same as P+S)", "pirate": "P+R+S = PIRATE", "pirate-plus": "P+D+S = PIRATE+",
+}  # fmt: skip
+STEP_TITLES = {
+    "pirate": "PIRATE, cosine step", "pirate-plus": "PIRATE+, Anderson at the cosine's mean (as in the main table)",
+}  # fmt: skip
+
+
+def tables(results: Results) -> tuple[Table, ...]:
+    """All tables for which there is something."""
+    found = [
+        main(results),
+        ablation(results),
+        steps(results),
+        against_tv(results),
+        costs(results),
+        corner(results),
+    ]
+    return tuple(t for t in found if t is not None and t.rows)
+
+
+def main(results: Results) -> Table:
+    """Every method of the main table; with landmark errors where there are landmarks."""
+    own = [e for e in results.entries if e.group == "main"]
+    landmarks = any(math.isfinite(r.tre) for r in results.rows)
+    labelled = any(math.isfinite(r.dice) for r in results.rows)
+    columns = [
+        *(["DSC [95 %]", "HD95 mm"] if labelled else []),
+        *(["TRE mm"] if landmarks else []),
+        "similarity", "neg. JD %", "NDV %", "SDlogJ", "seconds",
+    ]  # fmt: skip
+    measure = "dice" if labelled else "tre" if landmarks else "similarity_after"
+    p = corrected(results, own, measure)
+    what = {"dice": "DSC", "tre": "TRE", "similarity_after": "similarity"}[measure]
+    heading = ("method", "pairs", *columns, f"{what} against `default`", "p (Holm)", "paper")
+    lines = []
+    for entry in own:
+        good = results.good(entry.key)
+        cells = [shown(results, entry, good, name) for name in columns]
+        difference = _difference(results, good, measure) if entry.key != REFERENCE else "-"
+        told = "-" if entry.key not in p else f"{p[entry.key]:.2g}" if p[entry.key] >= 1e-4 else "< 1e-4"
+        lines.append(
+            (titled(results, entry), count(good, results.pairs), *cells, difference, told,
+             paper.of(results.track, entry.key))
+        )  # fmt: skip
+    name = "lung" if results.track == "lung" else "main"
+    return Table(
+        name, "Main table" if name == "main" else "Lung table", _main_note(results, what), heading, tuple(lines),
+        bold(results, own, heading, measure_pairs=results.pairs),
+    )  # fmt: skip
+
+
+def _main_note(results: Results, what: str) -> str:
+    fair = "the same start, the same threads" + (
+        "; seconds: the method alone with all threads, median of a few pairs" if results.timings else ""
+    )
+    source = "EMPIRE10, lung masks" if results.track == "lung" else "OASIS volumes, 35 labels, GPU"
+    return (
+        f"Every method has the same pairs, {fair}. DSC: mean over the labels that both images hold, labels by nearest "
+        "neighbour, brackets: 95 % by bootstrap over the pairs; HD95: mean over the labels; similarity: correlation "
+        "of the fixed and the warped image; neg. JD: voxels with determinant <= 0 by central differences; NDV: "
+        f"non-diffeomorphic volume. {what} against `default`: paired difference with its 95 % bootstrap interval; p: "
+        "Wilcoxon's signed-rank test against `default`, corrected by Holm for all rows. Pairs share subjects, so that "
+        f"true intervals are somewhat wider. Paper: DSC / neg. JD % / seconds as printed ({source}). "
+        "Bold: the best of those that use no labels and have every pair."
+    )
+
+
+def ablation(results: Results) -> Table | None:
+    """P, S, R, D, and what happens when something else takes R's place."""
+    return _smaller(results, "ablation", "Ablation", ABLATION, TITLES, (
+        "P: similarity; S: smoothness; R: denoiser trained on noise; D: denoiser tuned through the equilibrium. "
+        "Controls take R's place: nothing, the same network with random weights, the Gaussian filter that changes "
+        "fields as much as R does, total variation."
+    ))  # fmt: skip
+
+
+def steps(results: Results) -> Table | None:
+    """A fixed step against the cosine."""
+    return _smaller(results, "step", "Step size", STEPS, STEP_TITLES, (
+        "Fixed: the mean of the cosine's step. The paper's PIRATE+ rows: fixed and cosine."
+    ))  # fmt: skip
+
+
+def against_tv(results: Results) -> Table | None:
+    """Total variation against the learned denoiser."""
+    return _smaller(
+        results, "tv", "TV against DnCNN", ("tv", "pirate"), {"tv": "TV", "pirate": "DnCNN (PIRATE)"}, ""
+    )
+
+
+def _smaller(
+    results: Results, name: str, title: str, keys: Sequence[str], titles: Mapping[str, str], note: str
+) -> Table | None:
+    pairs = results.pairs[: results.ablation_pairs]
+    here = [(key, e) for key in keys if (e := results.entry(key.partition("=")[0])) is not None]
+    if not pairs or not any(e.group != "main" for _, e in here):
+        return None
+    columns = ("DSC [95 %]", "HD95 mm", "neg. JD %", "NDV %", "SDlogJ", "seconds")
+    lines = []
+    for key, entry in here:
+        good = results.good(entry.key, pairs)
+        cells = [shown(results, entry, good, column) for column in columns]
+        lines.append(
+            (titled(results, entry, titles.get(key)), count(good, pairs), *cells,
+             paper.of(results.track, key))
+        )  # fmt: skip
+    heading = ("variant", "pairs", *columns, "paper")
+    whole = f"{note} On {_first(len(pairs))}. Paper: DSC / neg. JD % / seconds as printed.".strip()
+    return Table(
+        name, title, whole, heading, tuple(lines),
+        bold(results, [e for _, e in here], heading, measure_pairs=pairs),
+    )  # fmt: skip
+
+
+def _first(count: int) -> str:
+    return "the first pair" if count == 1 else f"the first {count} pairs"
+
+
+def costs(results: Results) -> Table | None:
+    """Memory and running time, of registering and of training."""
+    if not results.timings:
+        return None
+    training = results.training or {}
+    lines = []
+    for entry in results.entries:
+        timing, learned = results.timing(entry.key), training.get(entry.key, (math.nan, math.nan))
+        if (
+            entry.key == START
+            or entry.group not in ("main", "tv")
+            or (timing is None and entry.group == "tv")
+        ):
+            continue
+        seconds, memory = (timing.median, timing.peak_mb) if timing is not None else (math.nan, math.nan)
+        cost = paper.COSTS.get(entry.key)
+        lines.append(
+            (titled(results, entry), form(memory, ".0f"), form(seconds, "time"), form(learned[0], ".1f"),
+             form(learned[1], ".0f"), "-" if cost is None else str(cost))
+        )  # fmt: skip
+    threads = max(t.threads for t in results.timings)
+    return Table(
+        "memory_time", "Memory and running time",
+        f"Each method alone in a fresh process, {threads} threads; memory: largest resident size of that process, for "
+        "other tools that of theirs. Training on this machine; of our priors as their cards tell. Paper: MB of "
+        "registering / MB of training / seconds of an epoch of training, on a GPU.",
+        ("method", "memory MB", "seconds", "training minutes", "training memory MB", "paper"), tuple(lines),
+    )  # fmt: skip
+
+
+def corner(results: Results) -> Table | None:
+    """Every method on the pair on which `default` gains least."""
+    gains = {p: r.dice - r.dice_before for p, r in results.good(REFERENCE).items()}
+    gains = {p: g for p, g in gains.items() if math.isfinite(g)}
+    if len(gains) < 2:
+        return None
+    pair = min(gains, key=lambda p: gains[p])
+    columns = ("DSC", "HD95 mm", "neg. JD %", "NDV %", "SDlogJ", "seconds")
+    own = [e for e in results.entries if e.group == "main"]
+    lines = []
+    for entry in own:
+        good = results.good(entry.key, [pair])
+        gain = "-" if not good else f"{good[pair].dice - good[pair].dice_before:+.4f}"
+        cells = [shown(results, entry, good, column) for column in columns]
+        lines.append((titled(results, entry), *cells, gain))
+    heading = ("method", *columns, "gain")
+    return Table(
+        "corner", "Corner case: the smallest gain of `default`", f"The pair {pair}.", heading, tuple(lines),
+        bold(results, own, heading, measure_pairs=[pair]),
+    )  # fmt: skip
+
+
+def corrected(results: Results, entries: Sequence[Entry], measure: str) -> dict[str, float]:
+    """p of Wilcoxon's test against `default` on the pairs that both have, Holm-corrected, by key."""
+    reference = results.good(REFERENCE)
+    found = {}
+    for entry in entries:
+        own = results.good(entry.key)
+        both = [p for p in results.pairs if p in own and p in reference]
+        if entry.key != REFERENCE and len(both) > 1:
+            found[entry.key] = wilcoxon(*([getattr(s[p], measure) for p in both] for s in (own, reference)))
+    return dict(zip(found, holm(list(found.values())).tolist(), strict=True))
+
+
+def _difference(results: Results, good: Mapping[str, Row], measure: str) -> str:
+    reference = results.good(REFERENCE)
+    both = [p for p in results.pairs if p in good and p in reference]
+    if not both:
+        return "-"
+    ours, theirs = ([getattr(s[p], measure) for p in both] for s in (good, reference))
+    found = paired(ours, theirs)
+    return f"{found:+.4f}" if len(both) > 1 else f"{found.mean:+.4f}"

@@ -1,0 +1,136 @@
+"""Which networks a track trains, for how long, and where their weights lie."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pirate.baselines.learning import METHODS, plan
+from pirate.benchmark.entries import Entry
+from pirate.benchmark.tracks import Track
+from pirate.denoisers import zoo
+from pirate.errors import InputError, UsageError
+from pirate.io.atomic import sha256_of
+from pirate.io.weights import Scalar, load_weights
+from pirate.settings import preset
+
+SCHEDULE = "reduced"
+STEPS = {("oasis2d", "voxelmorph"): 3000, ("oasis2d", "symnet"): 3000, ("oasis2d", "gradirn"): 2000}
+"""Fewer than the schedule's, where its validation loss stops falling before."""
+
+NOT_HERE = {
+    ("brain3d", "gradirn"): "it is not trained at this size on CPU cores; give --weights gradirn=FILE"
+}
+MEMORY = "memory.json"
+"""In the folder of a training: its peak memory."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One training.
+
+    Args:
+        method: which network.
+        track: the part of the data folder that it learns from.
+        folder: for everything that it writes.
+        steps: of the optimisation; None takes the schedule's.
+    """
+
+    method: str
+    track: str
+    folder: Path
+    steps: int | None
+
+    @property
+    def weights(self) -> Path:
+        """The file that it writes in the end."""
+        return self.folder / f"{self.method}.safetensors"
+
+
+def lesson(track: Track, method: str, out: Path) -> Lesson:
+    """The training of a method for a track; its folder is named after the content that it depends on."""
+    steps = STEPS.get((track.training, method))
+    facts = f"{method} {track.training} {steps} {plan(method, SCHEDULE, track.ndim)} "
+    digest = hashlib.sha256(facts.encode())
+    for path in _files(track.source.data, track.training):
+        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
+    return Lesson(method, track.training, out / "training" / f"{method}-{digest.hexdigest()[:12]}", steps)
+
+
+def why_not(track: Track, method: str) -> str:
+    """Why a method is not trained for a track; empty if it can be."""
+    if not track.training:
+        return f"there is nothing to train on here; give --weights {method}=FILE"
+    return NOT_HERE.get((track.training, method), "")
+
+
+def trainable(entries: tuple[Entry, ...]) -> list[str]:
+    """The methods among the entries that need weights."""
+    return [e.base for e in entries if e.trained and e.base in METHODS]
+
+
+def folders(out: Path) -> dict[str, Path]:
+    """Method to the folder of its latest training that has a history."""
+    found = {}
+    for path in sorted((out / "training").glob("*-*/history.csv"), key=lambda p: p.stat().st_mtime):
+        found[path.parent.name.rpartition("-")[0]] = path.parent
+    return found
+
+
+def effort(
+    entries: tuple[Entry, ...], ndim: int, weights: Mapping[str, Path]
+) -> dict[str, tuple[float, float]]:
+    """Minutes and MB of the training behind an entry, NaN where nobody knows; entries without training are left out."""
+    found = {}
+    for entry in entries:
+        if entry.trained and entry.base in weights:
+            path = weights[entry.base]
+            found[entry.key] = _minutes(_metrics(path)), peak_mb(path.parent)
+        elif entry.prior and ":" not in entry.prior:
+            try:
+                shipped = zoo.find(
+                    entry.prior, ndim, preset("paper", ndim).resolution if entry.paper else None
+                )
+            except UsageError:
+                continue
+            found[entry.key] = _minutes(zoo.card_of(shipped).metrics), math.nan
+    return found
+
+
+def peak_mb(folder: Path) -> float:
+    """Largest memory of a training, 10^6 bytes; NaN if it was not recorded."""
+    try:
+        return float(json.loads((folder / MEMORY).read_text())["peak_mb"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return math.nan
+
+
+def _metrics(path: Path) -> Mapping[str, Scalar]:
+    try:
+        return load_weights(path)[1].metrics
+    except InputError:
+        return {}
+
+
+def _minutes(metrics: Mapping[str, Scalar]) -> float:
+    value = metrics.get("minutes")
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _files(data: Path, part: str) -> Iterator[Path]:
+    """The files that a training reads."""
+    if part == "oasis2d":
+        yield data if data.suffix == ".npz" else data / "oasis2d.npz"
+        return
+    folder = data if (data / "subjects.csv").is_file() else data / part
+    table = folder / "subjects.csv"
+    yield table
+    with table.open(newline="", encoding="utf-8") as file:
+        names = [row["id"] for row in csv.DictReader(file) if row["split"] == "train"]
+    for name in names:
+        yield folder / "images" / f"{name}.nii.gz" if part == "hippocampus" else folder / name / "norm.nii.gz"

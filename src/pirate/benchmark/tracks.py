@@ -1,0 +1,226 @@
+"""The pairs of a benchmark: validation subjects of the data folder, or a user's own table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import overload
+
+from pirate.benchmark import cases
+from pirate.benchmark.cases import Case
+from pirate.benchmark.entries import Entry, entries
+from pirate.data import subjects
+from pirate.data.listing import PairFiles
+from pirate.data.pair_table import read_pairs
+from pirate.data.subjects import Subject
+from pirate.errors import UsageError, printable, reject
+
+NAMES = ("oasis2d", "hippocampus", "brain3d", "lung")
+BRAINS = (("oasis_0001", "oasis_0002", "oasis_0455"), ("fstrain_05", "fstrain_06"))
+"""Groups of validation subjects; all ordered pairs within each are evaluated."""
+
+CALIBRATION = 4
+"""Training pairs whose fields tell how strong a prior is."""
+
+_LUNG = ("fixed.nii.gz", "moving.nii.gz", "fixed_landmarks_vox.txt", "moving_landmarks_vox.txt")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a track comes from; enough to read it again in another process.
+
+    Args:
+        name: one of `NAMES`, or the path of a table of pairs.
+        data: the data folder; without meaning for a table.
+        pairs: at most so many; None for all that the track has.
+    """
+
+    name: str
+    data: Path
+    pairs: int | None = None
+
+
+class Cases(Sequence[Case]):
+    """Pairs that are read when they are asked for."""
+
+    def __init__(self, names: Sequence[str], read: Callable[[int], Case]) -> None:
+        self.names, self._read = tuple(names), read
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> Case: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Case]: ...
+    def __getitem__(self, index: int | slice) -> Case | Sequence[Case]:
+        if isinstance(index, slice):
+            return [self._read(i) for i in range(*index.indices(len(self)))]
+        return self._read(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[Case]:
+        return (self._read(i) for i in range(len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """What is evaluated, and how.
+
+    Args:
+        name: one of `NAMES`, or of a table of pairs.
+        title: for headings.
+        ndim: 2 or 3.
+        cases: the pairs.
+        affine: the start of every method: "none" as the files place them, or "affine", found once for each pair.
+        training: what networks are trained on: the name of a part of the data folder; empty if nothing is there.
+        source: where it comes from.
+        suffix: what the names of its own priors end with.
+        iterations: of the paper's iteration; 0 leaves the preset's.
+        ablation_pairs: how many pairs the ablation takes unless told otherwise.
+        calibration: reads pairs of training subjects, on which strengths of priors are compared.
+        all_cores: one registration at a time on all cores, instead of as many as there are cores.
+        sizes: shapes for the scalability.
+        note: what is particular, for the page.
+    """
+
+    name: str
+    title: str
+    ndim: int
+    cases: Cases
+    affine: str
+    training: str
+    source: Source
+    suffix: str = ""
+    iterations: int = 0
+    ablation_pairs: int = 20
+    calibration: Callable[[], list[Case]] = list
+    all_cores: bool = False
+    sizes: tuple[tuple[int, ...], ...] = ()
+    note: str = ""
+
+    @property
+    def pairs(self) -> tuple[str, ...]:
+        """The names of the pairs."""
+        return self.cases.names
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Everything that is compared on it."""
+        known = entries(self.suffix, self.iterations)
+        return known if self.training else tuple(e for e in known if e.key != "gaussian")
+
+
+def of(source: Source) -> Track:
+    """Read a track."""
+    if source.name in NAMES:
+        return _READERS[source.name](source)
+    if source.name.lower().endswith(".csv"):
+        return of_table(source)
+    raise UsageError(
+        f"there is no track {printable(source.name)}; expected one of {', '.join(NAMES)}, or a CSV of pairs."
+    )
+
+
+def of_table(source: Source) -> Track:
+    """A user's own pairs; nothing is trained for them."""
+    path = Path(source.name)
+    files = read_pairs(path)[: source.pairs]
+
+    @lru_cache(maxsize=2)
+    def read(index: int) -> Case:
+        return cases.of_files(files[index])
+
+    found = Cases([f.name for f in files], read)
+    ndim = found[0].fixed.grid.ndim
+    odd = next((c.name for c in found if {c.fixed.grid.ndim, c.moving.grid.ndim} != {ndim}), None)
+    if odd is not None:
+        raise reject(path, f"{odd} has another number of axes", f"{ndim}-D images only", "Split the table.")
+    large = found[0].fixed.grid.voxels > 1_000_000
+    return Track(
+        path.stem, f"pairs of {printable(path.name)}", ndim, found, "affine", "", source, ablation_pairs=0,
+        all_cores=large, note="Affine start: found by pirate once for each pair, the same for every method.",
+    )  # fmt: skip
+
+
+def _oasis2d(source: Source) -> Track:
+    people = subjects.oasis2d(source.data, split="validation")
+    pairs = subjects.pairs(people, _count(source, people, 100), seed=0)
+    return Track(
+        "oasis2d", "OASIS, coronal slices", 2, _of_subjects(pairs), "none", "oasis2d", source,
+        calibration=lambda: _calibration(subjects.oasis2d(source.data, split="train")),
+        sizes=((80, 96), (160, 192), (320, 384), (640, 768)),
+        note="160 x 192 slices, affinely aligned as they come; 24 labels.",
+    )  # fmt: skip
+
+
+def _hippocampus(source: Source) -> Track:
+    people = subjects.hippocampus(source.data, split="validation")
+    pairs = subjects.pairs(people, _count(source, people, 100), seed=0)
+    return Track(
+        "hippocampus", "hippocampus MR", 3, _of_subjects(pairs), "affine", "hippocampus", source, "-hippocampus",
+        calibration=lambda: _calibration(subjects.hippocampus(source.data, split="train")),
+        sizes=((24, 32, 24), (32, 48, 32), (48, 64, 48), (64, 96, 64)),
+        note="Two labels. Affine start: found by pirate once for each pair, the same for every method.",
+    )  # fmt: skip
+
+
+def _brain3d(source: Source) -> Track:
+    @lru_cache(maxsize=5)
+    def person(name: str) -> Subject:
+        return subjects.brain3d(source.data, names=[name])[0]
+
+    def training() -> list[Case]:
+        return [cases.of_subjects(person("oasis_0133"), person("oasis_0140"))]
+
+    pairs = [(a, b) for group in BRAINS for a in group for b in group if a != b][: source.pairs]
+    read = Cases(
+        [cases.pair_name(a, b) for a, b in pairs],
+        lambda i: cases.of_subjects(person(pairs[i][0]), person(pairs[i][1])),
+    )
+    return Track(
+        "brain3d", "T1 brains", 3, read, "none", "brain3d", source, iterations=60, ablation_pairs=2,
+        calibration=training, all_cores=True,
+        sizes=((40, 48, 56), (64, 76, 90), (80, 96, 112), (120, 144, 168)),
+        note="160 x 192 x 224 at 1 mm, affinely aligned as they come; 35 labels; the paper's iteration takes 60 "
+        "steps instead of 500.",
+    )  # fmt: skip
+
+
+def _lung(source: Source) -> Track:
+    folder = source.data / "lung" if (source.data / "lung").is_dir() else source.data
+    paths = [folder / name for name in _LUNG]
+    absent = next((p for p in paths if not p.is_file()), None)
+    if absent is not None:
+        raise reject(absent, "there is no such file", "the chest CT pair with its landmarks", "Check --data.")
+    files = PairFiles("fixed <- moving", paths[0], paths[1], fixed_points=paths[2], moving_points=paths[3])
+
+    @lru_cache(maxsize=1)
+    def read(index: int) -> Case:
+        return cases.of_files(files)
+
+    return Track(
+        "lung", "chest CT", 3, Cases([files.name], read), "affine", "", source, ablation_pairs=0, all_cores=True,
+        sizes=((29, 40, 33), (58, 79, 65), (86, 118, 97)),
+        note="One pair, one lung, 51 landmarks; masks are not used. Affine start: found by pirate, the same for every "
+        "method.",
+    )  # fmt: skip
+
+
+def _count(source: Source, people: Sequence[Subject], usual: int) -> int:
+    possible = len(people) * (len(people) - 1)
+    return min(usual if source.pairs is None else source.pairs, possible)
+
+
+def _of_subjects(pairs: Sequence[tuple[Subject, Subject]]) -> Cases:
+    return Cases([cases.pair_name(a.name, b.name) for a, b in pairs], lambda i: cases.of_subjects(*pairs[i]))
+
+
+def _calibration(people: Sequence[Subject]) -> list[Case]:
+    count = min(CALIBRATION, len(people) * (len(people) - 1))
+    return [cases.of_subjects(a, b) for a, b in subjects.pairs(people, count, seed=1)]
+
+
+_READERS: dict[str, Callable[[Source], Track]] = {
+    "oasis2d": _oasis2d, "hippocampus": _hippocampus, "brain3d": _brain3d, "lung": _lung,
+}  # fmt: skip

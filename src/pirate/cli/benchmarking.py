@@ -1,0 +1,274 @@
+"""``pirate benchmark``: train what needs training, run every method on the same pairs, write tables and the page."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import typer
+
+from pirate.baselines.child_tools import die_with_parent
+from pirate.benchmark import lessons
+from pirate.benchmark.entries import Entry, chosen, weights_name
+from pirate.benchmark.gathering import gather
+from pirate.benchmark.lessons import MEMORY, SCHEDULE, Lesson, lesson, peak_mb, trainable, why_not
+from pirate.benchmark.machine import cores
+from pirate.benchmark.measured import Measured
+from pirate.benchmark.plan import Plan, check_folder, read_record, usual, write_record
+from pirate.benchmark.runner import Progress, Runner
+from pirate.benchmark.tables import write_table
+from pirate.benchmark.tracks import NAMES, Source, Track, of
+from pirate.cli.terminal import INTERVAL, configure_log, interrupts
+from pirate.errors import PirateError, QualityError, UsageError, printable, reject
+from pirate.io.atomic import write_json
+from pirate.registration.process import peak_memory
+
+log = logging.getLogger("pirate")
+
+PARTS = ("ablation", "scaling", "timing")
+"""What ``--skip`` takes."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of ``pirate benchmark``, as typed."""
+
+    track: str
+    out: Path
+    data: Path | None = None
+    methods: str | None = None
+    pairs: int | None = None
+    ablation_pairs: int | None = None
+    jobs: int | None = None
+    threads: int | None = None
+    minutes_per_training: float = 0.0
+    no_training: bool = False
+    weights: tuple[str, ...] = ()
+    only_page: bool = False
+    skip: str = ""
+    force: bool = False
+    quiet: bool = False
+
+    @property
+    def skipped(self) -> list[str]:
+        """Parts that are left out."""
+        found = [word.strip() for word in self.skip.split(",") if word.strip()]
+        unknown = [word for word in found if word not in PARTS]
+        if unknown:
+            raise UsageError(f"--skip {printable(', '.join(unknown))}: expected some of {', '.join(PARTS)}.")
+        return found
+
+    @property
+    def source(self) -> Source:
+        """Where the pairs come from."""
+        if self.track in NAMES and self.data is None:
+            raise UsageError(f"the track {self.track} needs --data, the folder that holds it.")
+        return Source(self.track, self.data or Path(), self.pairs)
+
+
+def run(request: Request) -> None:
+    """Do all that is asked for; what an earlier run left is not done again."""
+    configure_log(request.quiet)
+    interrupts.watch()
+    skip = request.skipped
+    log.info("reading images")
+    track = of(request.source)
+    names = None if request.methods is None else [n.strip() for n in request.methods.split(",") if n.strip()]
+    entries = chosen(track.entries(), names, skip)
+    if names is None and not request.only_page and not _ablation_pairs(request, track):
+        entries = chosen(track.entries(), None, ["ablation"])
+    plan = _page_plan(request, track, entries) if request.only_page else _plan(request, track, entries)
+    failures = 0
+    if not request.only_page:
+        watch = Watch(request.quiet)
+        runner = Runner(plan, watch)
+        runner.run()
+        failures = sum(bool(r.error) for r in runner.rows.values() if not _known(plan, r.entry))
+        if "timing" not in skip:
+            runner.time_alone()
+        if "scaling" not in skip:
+            runner.scale()
+    measured = gather(plan, strict=not request.only_page)
+    write(measured, plan.out)
+    report(measured, plan.out)
+    if failures:
+        raise QualityError(
+            f"{failures} of {len(measured.rows)} registrations gave nothing; rows.csv says why. The page has the rest."
+        )
+
+
+def _known(plan: Plan, key: str) -> bool:
+    """Whether it was clear from the start that an entry cannot be run."""
+    return any(e.key == key and plan.obstacle(e) for e in plan.entries)
+
+
+def _plan(request: Request, track: Track, entries: tuple[Entry, ...]) -> Plan:
+    """What is to be run, after the folder was checked and the networks were trained."""
+    threads, jobs = usual(track, request.threads, request.jobs)
+    check_folder(request.out, track.name, threads, request.force)
+    weights, reasons = _weights(request, track, entries)
+    plan = Plan(
+        track, entries, request.out, threads, jobs, _ablation_pairs(request, track), weights, reasons,
+        command=f"pirate {' '.join(printable(word) for word in sys.argv[1:])}",
+    )  # fmt: skip
+    write_record(plan)
+    return plan
+
+
+def _page_plan(request: Request, track: Track, entries: tuple[Entry, ...]) -> Plan:
+    """What an earlier run had planned; nothing is run."""
+    earlier = read_record(request.out)
+    if earlier is None or earlier.get("track") != track.name:
+        raise reject(
+            request.out, f"there is no benchmark of {track.name}", "the folder of one", "Run it first."
+        )
+    pairs = earlier.get("ablation_pairs", 0) if request.ablation_pairs is None else request.ablation_pairs
+    given = dict(weights_name(text) for text in request.weights)
+    there = {m: f / f"{m}.safetensors" for m, f in lessons.folders(request.out).items()}
+    weights = {m: path for m, path in (there | given).items() if path.is_file()}
+    return Plan(
+        track, entries, request.out, earlier.get("threads", 1), 1, pairs, weights,
+        command=str(earlier.get("command", "")),
+    )  # fmt: skip
+
+
+def _ablation_pairs(request: Request, track: Track) -> int:
+    """Pairs of the ablation; entries that are asked for by name are run, even where the track has no ablation."""
+    usually = track.ablation_pairs or (len(track.pairs) if request.methods is not None else 0)
+    asked = usually if request.ablation_pairs is None else request.ablation_pairs
+    return 0 if "ablation" in request.skipped else min(asked, len(track.pairs))
+
+
+def _weights(
+    request: Request, track: Track, entries: tuple[Entry, ...]
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Method to the file of its weights, trained here where none is given; and why there is none."""
+    found = dict(weights_name(text) for text in request.weights)
+    for path in found.values():
+        if not path.is_file():
+            raise reject(path, "there is no such file", "a weight file", "Correct --weights.")
+    reasons = {}
+    for method in trainable(entries):
+        if method in found:
+            continue
+        why = why_not(track, method)
+        if not why:
+            task = lesson(track, method, request.out)
+            if not task.weights.is_file():
+                why = "not trained: --no-training" if request.no_training else _trained(request, task)
+            found |= {} if why else {method: task.weights}
+        if why:
+            reasons[method] = why
+    return found, reasons
+
+
+def _trained(request: Request, task: Lesson) -> str:
+    """Train in a process of its own; return why there are no weights, or nothing."""
+    log.info("training %s in %s", task.method, printable(task.folder))
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    arguments = (theirs, task, request.data, request.minutes_per_training, request.quiet, os.getpid())
+    process = context.Process(target=_train, args=arguments)
+    process.start()
+    theirs.close()
+    try:
+        while process.is_alive():
+            interrupts.check()
+            process.join(0.5)
+    finally:
+        if process.is_alive():
+            process.terminate()
+            process.join()
+    if task.weights.is_file() and process.exitcode == 0:
+        return ""
+    said = f"the training ended with code {process.exitcode}"
+    with contextlib.suppress(EOFError):
+        said = f"the training failed: {ours.recv()}" if ours.poll() else said
+    return said
+
+
+def _train(line: Connection, task: Lesson, data: Path, minutes: float, quiet: bool, parent: int) -> None:
+    """What the process of a training does; its results go to stderr, for stdout is the benchmark's."""
+    from pirate.cli import training_network
+
+    die_with_parent(parent)
+    os.dup2(2, 1)
+    task.folder.mkdir(parents=True, exist_ok=True)
+    before = peak_mb(task.folder)
+    request = training_network.Request(
+        method=task.method, data=data, track=task.track, out=task.folder, schedule=SCHEDULE, similarity="",
+        displacement=False, resolution=None, affine=None, steps=task.steps, batch=None, learning_rate=None,
+        held_out=0.1, checks=20, validate_every=None, patience=None, minutes=minutes, seed=0, tensorboard=False,
+        threads=cores(), quiet=quiet,
+    )  # fmt: skip
+    try:
+        training_network.run(request)
+    except PirateError as error:
+        line.send(str(error))
+        raise SystemExit(error.exit_code) from None
+    largest = max(peak_memory() / 1e6, before if before == before else 0.0)
+    write_json(task.folder / MEMORY, {"peak_mb": largest})
+
+
+class Watch:
+    """A line on stderr every ten seconds; Ctrl-C ends the run soundly."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.spoken = quiet, time.monotonic()
+
+    def __call__(self, progress: Progress | None) -> None:
+        """Say how far it is, if it is time to."""
+        interrupts.check()
+        now = time.monotonic()
+        if progress is None or self.quiet:
+            return
+        if now - self.spoken > INTERVAL or progress.done == progress.total:
+            self.spoken = now
+            left = _duration(progress.seconds_left)
+            sys.stderr.write(
+                f"{progress.done} of {progress.total}, {printable(progress.what)}, about {left} left\n"
+            )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def write(measured: Measured, out: Path) -> None:
+    """Tables, figures, the page and its Markdown."""
+    for table in measured.tables:
+        write_table(out / "tables", table)
+    draw_pages(measured, out)
+
+
+def draw_pages(measured: Measured, out: Path) -> None:
+    """Figures, the page and its Markdown."""
+    from pirate.reporting import benchmark as pages
+
+    figures = pages.draw(measured, out / "figures")
+    pages.write_page(measured, figures, out / "index.html")
+    pages.write_markdown(measured, figures, out / f"{measured.track.name}.md")
+
+
+def report(measured: Measured, out: Path) -> None:
+    """The few columns that matter, then the folder."""
+    table = measured.tables[0]
+    wanted = [
+        i
+        for i, name in enumerate(table.columns)
+        if name.split(" ")[0] in ("method", "DSC", "TRE", "neg.", "seconds")
+    ]
+    wanted = [i for i in wanted if "against" not in table.columns[i]]
+    lines = [[table.columns[i] for i in wanted], *([row[i] for i in wanted] for row in table.rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(wanted))]
+    for line in lines:
+        typer.echo(printable("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()))
+    page = out / "index.html"
+    typer.echo(f"results in {printable(page if page.is_file() else out)}")

@@ -1,0 +1,269 @@
+"""The pairs of each track, the entries on it, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from tests.benchmark.conftest import entry, row, write_slices
+from tests.conftest import blobs, labels_of
+
+from pirate.benchmark import lessons
+from pirate.benchmark.entries import GROUPS, START, chosen, entries, weights_name
+from pirate.benchmark.kept import Held, is_kept, path_of, read_held, roles, write_held
+from pirate.benchmark.lessons import effort, folders, lesson, peak_mb, trainable, why_not
+from pirate.benchmark.plan import Plan, check_folder, in_order, read_record, usual, write_record
+from pirate.benchmark.tracks import BRAINS, Source, of
+from pirate.data import subjects
+from pirate.errors import InputError, OutputError, UsageError
+from pirate.settings import preset
+
+
+def write_nifti(path: Path, data: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(data, np.diag([1.0, 1.0, 2.0, 1.0])), path)
+
+
+def write_volumes(folder: Path) -> None:
+    """Small copies of hippocampus, brain3d and lung."""
+    image = blobs((12, 14, 10))
+    for i in range(4):
+        write_nifti(folder / "hippocampus" / "images" / f"h{i}.nii.gz", image)
+        write_nifti(folder / "hippocampus" / "labels" / f"h{i}.nii.gz", labels_of(image))
+    lines = ["id,split", "h0,train", "h1,train", "h2,validation", "h3,validation"]
+    (folder / "hippocampus" / "subjects.csv").write_text("\n".join(lines) + "\n")
+    names = [*BRAINS[0], *BRAINS[1], "oasis_0133", "oasis_0140"]
+    for name in names:
+        write_nifti(folder / "brain3d" / name / "norm.nii.gz", (100 * image).astype(np.uint8))
+        write_nifti(folder / "brain3d" / name / "seg35.nii.gz", labels_of(image).astype(np.uint8))
+    split = ["validation"] * 5 + ["train"] * 2
+    lines = ["id,split,labels", *(f"{n},{s},seg35" for n, s in zip(names, split, strict=True))]
+    (folder / "brain3d" / "subjects.csv").write_text("\n".join(lines) + "\n")
+    for name in ("fixed", "moving"):
+        write_nifti(folder / "lung" / f"{name}.nii.gz", image)
+        (folder / "lung" / f"{name}_landmarks_vox.txt").write_text("1.0 2.0 3.0\n4.0 5.0 6.0\n")
+
+
+@pytest.fixture(scope="module")
+def volumes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("volumes")
+    write_volumes(folder)
+    return folder
+
+
+def test_slices_are_the_validation_pairs_of_seed_0(data: Path) -> None:
+    track = of(Source("oasis2d", data, 5))
+    drawn = subjects.pairs(subjects.oasis2d(data, split="validation"), 5, seed=0)
+    assert track.pairs == tuple(f"{a.name} <- {b.name}" for a, b in drawn)
+    assert [c.name for c in track.cases[1:3]] == list(track.pairs[1:3])
+    assert track.cases[-1].name == track.pairs[-1]
+    assert len(of(Source("oasis2d", data)).pairs) == 12  # no more than there are
+    assert all(int(c.fixed.name[1:]) >= 8 for c in track.cases)
+    assert all(int(c.fixed.name[1:]) < 8 for c in track.calibration())
+
+
+def test_volumes(volumes: Path) -> None:
+    hippocampus = of(Source("hippocampus", volumes))
+    assert (len(hippocampus.pairs), hippocampus.affine, hippocampus.ndim) == (2, "affine", 3)
+    assert next(e.prior for e in hippocampus.entries() if e.key == "pirate") == "pirate-hippocampus"
+    assert [c.name for c in hippocampus.calibration()] == [
+        "h1 <- h0",
+        "h0 <- h1",
+    ] or hippocampus.calibration()
+    brain = of(Source("brain3d", volumes))
+    assert len(brain.pairs) == 8
+    assert brain.pairs[0] == "oasis_0001 <- oasis_0002"
+    assert brain.pairs[-1] == "fstrain_06 <- fstrain_05"
+    assert brain.cases[7].fixed_labels is not None
+    assert [c.name for c in brain.calibration()] == ["oasis_0133 <- oasis_0140"]
+    assert next(e.options["iterations"] for e in brain.entries() if e.key == "p+s") == 60
+    lung = of(Source("lung", volumes))
+    (case,) = lung.cases
+    assert case.fixed_labels is None
+    assert case.fixed_points is not None
+    np.testing.assert_allclose(case.fixed_points[0], [1, 2, 6])  # 2 mm slices
+    assert not [e for e in lung.entries() if e.key == "gaussian"]  # there is nothing to calibrate it on
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path, volumes: Path) -> None:
+    with pytest.raises(UsageError, match="there is no track moon"):
+        of(Source("moon", tmp_path))
+    with pytest.raises(InputError, match=r"fixed\.nii\.gz: there is no such file"):
+        of(Source("lung", tmp_path))
+    table = volumes / "pairs.csv"
+    write_nifti(volumes / "flat.nii.gz", blobs((12, 14)))
+    table.write_text("fixed,moving\nlung/fixed.nii.gz,lung/moving.nii.gz\nflat.nii.gz,flat.nii.gz\n")
+    with pytest.raises(InputError, match="another number of axes"):
+        of(Source(str(table), Path()))
+    track = of(Source(str(table), Path(), 1))
+    assert (track.name, track.ndim, track.affine, track.training) == ("pairs", 3, "affine", "")
+
+
+def test_keys_are_unique_and_groups_known() -> None:
+    known = entries("-x", 7)
+    assert len({e.key for e in known}) == len(known)
+    assert {e.group for e in known} == set(GROUPS)
+    for e in known:
+        if e.paper:
+            preset(e.method, 3).changed(e.options).check_stability(3)
+            assert e.options["iterations"] == 7
+    assert next(e for e in known if e.supervised).prior == "anatomy-x"
+
+
+def test_names_choose_entries() -> None:
+    known = entries()
+
+    def keys(*names: str, skip: tuple[str, ...] = ()) -> list[str]:
+        return [e.key for e in chosen(known, names or None, skip)]
+
+    assert keys("log-demons", "default", "pirate") == [START, "log-demons", "pirate", "default"]
+    assert keys("syn") == [START, "syn-default", "syn-cc"]
+    assert keys("syn:cc") == [START, "syn-cc"]
+    assert keys("tv") == [START, "tv"]
+    assert keys("step")[1:] == ["pirate-fixed", "pirate-plus-cosine", "pirate-plus-fixed"]
+    assert {"p", "random", "tv"} < set(keys("ablation"))
+    assert keys() == [e.key for e in known]
+    assert keys(skip=("ablation",)) == [e.key for e in known if e.group == "main"]
+    with pytest.raises(UsageError, match="--methods moon: expected some of start"):
+        keys("fast", "moon")
+
+
+def test_obstacles_and_digests(tmp_path: Path) -> None:
+    weights = tmp_path / "w.safetensors"
+    weights.write_bytes(b"1")
+    network = entry("symnet")
+    assert network.obstacle(2).startswith("no weights: pirate train symnet")
+    assert network.obstacle(2, why_not="because") == "because"
+    assert network.obstacle(2, weights) == ""
+    assert entry("pirate").obstacle(2) == ""
+    odd = entries("-nowhere")
+    told = {e.key: e.obstacle(2) for e in odd if e.obstacle(2)}
+    assert told["pirate-plus"] == "no weights ship for this: pirate train deq"
+    assert told["p+r"] == "no weights ship for this: pirate train denoiser"
+    assert told["default-anatomy"] == "no weights ship for this: pirate train anatomy"
+    assert "tv" not in told
+    first = network.digest(2, weights)
+    weights.write_bytes(b"2")
+    assert network.digest(2, weights) != first
+    assert entry("pirate").digest(2) != entry("p+r").digest(2)
+    assert weights_name("symnet=a=b") == ("symnet", Path("a=b"))
+    for text in ("symnet", "fast=x"):
+        with pytest.raises(UsageError, match="expected METHOD=FILE"):
+            weights_name(text)
+
+
+def test_the_folder_is_checked(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    check_folder(out, "oasis2d", 1, False)
+    assert read_record(out) is None
+    (out / "other.txt").write_text("x")
+    with pytest.raises(OutputError, match="holds something else"):
+        check_folder(out, "oasis2d", 1, False)
+    check_folder(out, "oasis2d", 1, True)
+    plan = Plan(of(Source("oasis2d", data, 2)), (entry("start"), entry("fast")), out, 1, 2, 0)
+    write_record(plan)
+    record = read_record(out)
+    assert record is not None
+    assert [e["key"] for e in record["entries"]] == ["start", "fast"]
+    assert [p["sha256"] for p in record["pairs"]] == [c.digest for c in plan.track.cases]
+    check_folder(out, "oasis2d", 1, False)
+    for track, threads, match in (("lung", 1, "its track was oasis2d"), ("oasis2d", 2, "its threads was 1")):
+        with pytest.raises(OutputError, match=match):
+            check_folder(out, track, threads, False)
+    with pytest.raises(OutputError, match="cannot be written"):
+        check_folder(out / "other.txt", "oasis2d", 1, False)
+    (out / "benchmark.json").write_text("{")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_record(out)
+
+
+def test_usual_threads_and_order(data: Path, volumes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pirate.benchmark.plan.cores", lambda: 4)
+    slices, brains = of(Source("oasis2d", data, 1)), of(Source("brain3d", volumes))
+    assert usual(slices, None, None) == (1, 4)
+    assert usual(slices, 2, None) == (2, 2)
+    assert usual(brains, None, None) == (4, 1)
+    assert usual(brains, 1, 3) == (1, 3)
+    first, others = in_order(entries())
+    assert [e.key for e in first] == ["start", "default"]
+    assert len(first) + len(others) == len(entries())
+
+
+def test_lessons_are_named_after_what_they_depend_on(data: Path, volumes: Path, tmp_path: Path) -> None:
+    track = of(Source("oasis2d", data, 1))
+    task = lesson(track, "symnet", tmp_path)
+    assert task.steps == 3000
+    assert task.weights.name == "symnet.safetensors"
+    assert task == lesson(track, "symnet", tmp_path)
+    assert lesson(track, "voxelmorph", tmp_path).folder != task.folder
+    (tmp_path / "other").mkdir()
+    write_slices(tmp_path / "other")
+    content = dict(np.load(tmp_path / "other" / "oasis2d.npz"))
+    content["norm"][0, 0, 0] += 1
+    np.savez_compressed(tmp_path / "other" / "oasis2d.npz", **content)
+    other = of(Source("oasis2d", tmp_path / "other", 1))
+    assert lesson(other, "symnet", tmp_path).folder != task.folder
+    small = of(Source("hippocampus", volumes))
+    assert lesson(small, "symnet", tmp_path).steps is None
+    assert (
+        len({lesson(of(Source(n, volumes)), "symnet", tmp_path).folder for n in ("hippocampus", "brain3d")})
+        == 2
+    )
+    assert why_not(track, "symnet") == ""
+    assert "nothing to train on" in why_not(of(Source("lung", volumes)), "symnet")
+    assert "--weights gradirn=FILE" in why_not(of(Source("brain3d", volumes)), "gradirn")
+    assert trainable(entries()) == ["voxelmorph", "symnet", "gradirn"]
+
+
+def test_effort_comes_from_cards(tmp_path: Path) -> None:
+    bad = tmp_path / "symnet.safetensors"
+    bad.write_bytes(b"nothing")
+    found = effort(entries(), 2, {"symnet": bad})
+    assert np.isnan(found["symnet"]).all()
+    assert found["pirate"][0] > 0
+    assert "fast" not in found
+    assert "pirate" not in effort(entries("-nowhere"), 2, {})
+    assert np.isnan(peak_mb(tmp_path))
+    (tmp_path / lessons.MEMORY).write_text('{"peak_mb": 12.5}')
+    assert peak_mb(tmp_path) == 12.5
+    folder = tmp_path / "training" / "symnet-abc"
+    folder.mkdir(parents=True)
+    (folder / "history.csv").write_text("step\n")
+    assert folders(tmp_path) == {"symnet": folder}
+
+
+def test_kept_arrays_come_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    image = rng.random((4, 5), dtype=np.float32)
+    held = Held(
+        rng.random((2, 4, 5), dtype=np.float32), image, None, rng.random((3, 4)), {25: image + 1, 5: image}
+    )
+    path = path_of(tmp_path, 0, "a <- b", "fast")
+    write_held(path, held, "m")
+    found = read_held(path, "m")
+    assert found is not None
+    np.testing.assert_array_equal(found.field, held.field)
+    np.testing.assert_array_equal(found.trace, held.trace)
+    assert found.warped_labels is None
+    assert list(found.snapshots) == [5, 25]
+    np.testing.assert_array_equal(found.snapshots[25], image + 1)
+    assert is_kept(path, "m")
+    assert not is_kept(path, "n")
+    assert read_held(path, "n") is None
+    assert read_held(path) is not None
+    path.write_bytes(path.read_bytes()[:100])
+    assert read_held(path, "m") is None
+    assert not is_kept(path, "m")
+    assert read_held(tmp_path / "none.npz") is None
+    assert not is_kept(tmp_path / "none.npz", "m")
+
+
+def test_roles_follow_the_gain_of_default() -> None:
+    pairs = ("a", "b", "c", "d")
+    rows = [row("default", p, 0.5 + g) for p, g in zip(pairs, (0.3, 0.1, 0.2, 0.4), strict=True)]
+    assert roles(rows, pairs) == {"first": 0, "typical": 2, "smallest gain": 1}
+    assert roles([row("fast", "a", 0.9)], pairs) == {"first": 0}
+    assert roles(rows[:1], ("a",)) == {"first": 0}
+    assert roles([], ()) == {}

@@ -1,0 +1,157 @@
+"""``pirate benchmark`` on small generated slices, from pairs to tables."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.benchmark.conftest import Inline, write_slices
+from tests.conftest import blobs, labels_of
+
+from pirate.benchmark import lessons
+from pirate.benchmark.rows import read_rows
+from pirate.benchmark.timing import read_timings
+from pirate.cli import benchmarking
+from pirate.cli.benchmarking import Request, run
+from pirate.errors import InputError, OutputError, QualityError, UsageError
+from pirate.grid import Grid
+from pirate.io.nifti import write_image
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One core, one process, no pictures: those have tests of their own."""
+    monkeypatch.setattr("pirate.benchmark.runner.Crew", Inline)
+    monkeypatch.setattr("pirate.benchmark.runner.cores", lambda: 1)
+    monkeypatch.setattr(benchmarking, "cores", lambda: 1)
+    monkeypatch.setattr(benchmarking, "draw_pages", lambda measured, out: None)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CSV of two pairs of 2-D images with labels."""
+    folder = tmp_path_factory.mktemp("pairs")
+    grid = Grid((32, 40), np.eye(4))
+    for i in range(3):
+        image = blobs((32, 40), shift=(0.8 * i, -0.5 * i))
+        write_image(folder / f"i{i}.nii.gz", image, grid)
+        write_image(folder / f"l{i}.nii.gz", labels_of(image), grid)
+    lines = ["fixed,moving,fixed_labels,moving_labels"]
+    lines += [f"i0.nii.gz,i{k}.nii.gz,l0.nii.gz,l{k}.nii.gz" for k in (1, 2)]
+    (folder / "pairs.csv").write_text("\n".join(lines) + "\n")
+    return folder / "pairs.csv"
+
+
+def test_own_pairs_end_in_tables(pirate_command: Command, pairs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["benchmark", pairs, "--out", out, "--methods", "fast,default", "--jobs", "1", "--threads", "1"]
+    code, said, heard = pirate_command(*words, "--skip", "scaling")
+    assert code == 0, heard
+    assert re.search(r"pirate `default` +0\.8\d+ \[", said)
+    assert f"results in {out}" in said
+    assert "about 0 s left" in heard
+    assert {p.name for p in out.iterdir()} == {
+        "benchmark.json", "kept", "rows.csv", "starts", "tables", "timing.csv",
+    }  # fmt: skip
+    assert {p.name for p in (out / "tables").iterdir()} >= {"main.csv", "main.md", "main.tex", "corner.md"}
+    with (out / "tables" / "main.csv").open(newline="") as file:
+        titles = [line["method"] for line in csv.DictReader(file)]
+    assert titles == ["start (affine)", "pirate `fast`", "pirate `default`"]
+    assert [t.entry for t in read_timings(out / "timing.csv")] == ["fast", "default"]
+    before = (out / "rows.csv").read_bytes()
+    (out / "tables" / "main.md").unlink()
+    code, again, _ = pirate_command(
+        "benchmark", pairs, "--out", out, "--methods", "fast,default", "--only-page"
+    )
+    assert (code, again) == (0, said)
+    assert (out / "tables" / "main.md").is_file()
+    assert (out / "rows.csv").read_bytes() == before
+    code, _, heard = pirate_command(*words[:-1], "2")
+    assert code == 4
+    assert "its threads was 1, now it is 2" in heard
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Request:
+    """One slice pair by `fast`, and VoxelMorph, whose training takes two steps."""
+    write_slices(tmp_path)
+    return Request(
+        "oasis2d", tmp_path / "out", tmp_path, "fast,voxelmorph", pairs=1, jobs=1, threads=1,
+        skip="ablation,scaling,timing", quiet=True,
+    )  # fmt: skip
+
+
+def test_a_network_is_trained_once_and_its_weights_can_be_given(
+    asked: Request, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(dataclasses.replace(asked, no_training=True))
+    (told,) = [r.error for r in read_rows(asked.out / "rows.csv") if r.entry == "voxelmorph"]
+    assert told == "not trained: --no-training"
+    assert "VoxelMorph (not trained: --no-training)" in capfd.readouterr().out
+    monkeypatch.setitem(lessons.STEPS, ("oasis2d", "voxelmorph"), 2)
+    run(asked)
+    rows = {r.entry: r for r in read_rows(asked.out / "rows.csv")}
+    assert rows["voxelmorph"].error == ""
+    assert "held-out pairs" not in capfd.readouterr().out
+    (folder,) = (asked.out / "training").iterdir()
+    assert lessons.peak_mb(folder) > 50
+    monkeypatch.setattr(benchmarking, "_trained", None)  # it is not trained again
+    run(asked)
+    other = dataclasses.replace(
+        asked, out=asked.out.with_name("other"), weights=(f"voxelmorph={folder / 'voxelmorph.safetensors'}",)
+    )
+    run(other)
+    (given,) = [r for r in read_rows(other.out / "rows.csv") if r.entry == "voxelmorph"]
+    assert given.dice == rows["voxelmorph"].dice
+
+
+def test_a_training_that_fails_is_a_row(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = dict(np.load(asked.data / "oasis2d.npz"))  # type: ignore[operator]
+    keep = [0, 1, 10, 11]
+    np.savez_compressed(asked.data / "oasis2d.npz", **{k: v[keep] for k, v in few.items()})  # type: ignore[operator]
+    run(asked)
+    (told,) = [r.error for r in read_rows(asked.out / "rows.csv") if r.entry == "voxelmorph"]
+    assert told.startswith("the training failed: ")
+    assert "none of them held out" in told
+
+
+def test_failed_registrations_are_told_in_the_end(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt = asked.data / "w.safetensors"  # type: ignore[operator]
+    spoilt.write_bytes(b"this is not a weight file")
+    with pytest.raises(QualityError, match="1 of 3 registrations gave nothing"):
+        run(dataclasses.replace(asked, weights=(f"voxelmorph={spoilt}",)))
+    assert (asked.out / "tables" / "main.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "match"),
+    [
+        ({"skip": "everything"}, UsageError, "--skip everything: expected some of ablation"),
+        ({"data": None}, UsageError, "needs --data"),
+        ({"methods": "moon"}, UsageError, "--methods moon"),
+        ({"track": "moon"}, UsageError, "there is no track moon"),
+        ({"weights": ("voxelmorph=none.safetensors",)}, InputError, "there is no such file"),
+        ({"weights": ("fast=x",)}, UsageError, "expected METHOD=FILE"),
+        ({"only_page": True}, InputError, "there is no benchmark of oasis2d"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    asked: Request, changes: dict[str, object], kind: type[Exception], match: str
+) -> None:
+    with pytest.raises(kind, match=match):
+        run(dataclasses.replace(asked, **changes))  # type: ignore[arg-type]
+
+
+def test_a_folder_with_other_things_is_left_alone(asked: Request) -> None:
+    asked.out.mkdir()
+    (asked.out / "thesis.tex").write_text("x")
+    with pytest.raises(OutputError, match="holds something else"):
+        run(asked)
+    assert [p.name for p in asked.out.iterdir()] == ["thesis.tex"]
