@@ -35,7 +35,7 @@ from pirate.grid import Grid
 from pirate.reporting.benchmark import draw, style
 from pirate.reporting.benchmark import exhibits as shows
 from pirate.reporting.benchmark.axes import FoldAxis, log_marks, thousands
-from pirate.reporting.benchmark.convergence import chosen
+from pirate.reporting.benchmark.convergence import chosen, difference, frames
 from pirate.reporting.benchmark.grids import lattice_lines
 from pirate.reporting.benchmark.images import told as below
 from pirate.reporting.benchmark.jacobian import determinants, jacobians, told
@@ -45,7 +45,7 @@ from pirate.reporting.benchmark.scaling import series, slope
 from pirate.reporting.benchmark.scatter import aside, floored
 from pirate.reporting.benchmark.scores import before, having, on_pairs, scores
 from pirate.reporting.benchmark.stage import oriented, set_up
-from pirate.reporting.benchmark.tiles import outlines
+from pirate.reporting.benchmark.tiles import Tiles, outlines
 from pirate.reporting.benchmark.training import read_history
 
 Picture = pytest.importorskip("PIL.Image")
@@ -106,7 +106,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[list, Path]:
     ]
     corner = dataclasses.replace(shown, role="smallest gain")
     training = {"pirate-plus": deq, "voxelmorph": network}
-    whole = measured(found, [Timing("default", (0.5,), 100, 2)], [shown, corner], (), training, sizes)
+    timings = [Timing(key, (0.5,), 100, 2) for key in ("default", "syn-cc")]
+    whole = measured(found, timings, [shown, corner], (), training, sizes)
     figures = draw(whole, folder / "figures")
     coarse.undo()
     return figures, folder / "figures"
@@ -386,6 +387,31 @@ def test_a_damaged_history_is_no_history(tmp_path: Path) -> None:
     assert read_history(folder) == [{"step": 0.0}, {"step": 1.0, "loss": 0.5}]
     (folder / "history.csv").write_bytes(b"\xff\xfe\x00step")
     assert read_history(folder) == []
+
+
+def test_the_way_leads_from_the_start_to_the_result() -> None:
+    shown = exhibit((48, 56), [(NOTHING, np.zeros_like, 0.0), (PIRATE, lambda f: f, 0.0)])
+    stage, one = set_up(shown), shown.kept[1]
+    images = frames(stage, one)
+    assert sorted(images) == [0, 10, 20]
+    np.testing.assert_array_equal(images[20], one.warped)
+    np.testing.assert_array_equal(images[0], shown.kept[0].warped)
+    target = stage.grey(stage.fixed)
+    first, last = (difference(stage, images[t], target).mean() for t in (0, 20))
+    assert last < 0.7 * first  # the true field aligns the phantom
+
+
+@pytest.mark.parametrize("count", [1, 4, 6, 13, 15])
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.4])
+def test_cells_fit_a_slide_and_fill_their_rows(count: int, ratio: float) -> None:
+    tiles = Tiles("t", "", count, ratio)
+    width, height = tiles.figure.get_size_inches()
+    assert width <= style.SLIDE[0] + 1e-6
+    assert height <= style.SLIDE[1] + 1e-6
+    assert tiles.columns * tiles.rows >= count > tiles.columns * (tiles.rows - 1)
+    assert (
+        tiles.columns - (count - tiles.columns * (tiles.rows - 1)) < tiles.rows
+    )  # no row much shorter than others
 
 
 def test_snapshots_are_thinned_but_keep_their_ends() -> None:

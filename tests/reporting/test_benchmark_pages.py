@@ -13,7 +13,7 @@ from tests.reporting.benchmark_samples import NETWORK, OURS, SMOOTH, SYN, histor
 
 from pirate.benchmark.tables import Table
 from pirate.reporting.benchmark import Figure, write_markdown, write_page
-from pirate.reporting.benchmark.content import commands, link, made_so, sections
+from pirate.reporting.benchmark.content import commands, link, made_so, portable, sections
 from pirate.reporting.benchmark.drawing import title_of
 from pirate.reporting.benchmark.markdown import cell, plain
 from pirate.reporting.benchmark.page import rich
@@ -235,6 +235,13 @@ def test_tables_and_figures_find_their_sections(tmp_path: Path) -> None:
 def test_addresses_are_relative_and_quoted(tmp_path: Path) -> None:
     assert link(tmp_path / "figures" / "a b&c.png", tmp_path / "index.html") == "figures/a%20b%26c.png"
     assert link(tmp_path / "figures" / "x.png", tmp_path / "docs" / "t.md") == "../figures/x.png"
+
+
+def test_commands_name_no_folder_of_this_machine() -> None:
+    typed = "pirate benchmark oasis2d --data '/some where/data' --out=/tmp/x --methods a,b -o /y"
+    assert portable(typed) == "pirate benchmark oasis2d --data DATA --out=OUT --methods a,b -o OUT"
+    assert portable("pirate 'unfinished") == "pirate 'unfinished"
+    assert portable("") == ""
 
 
 def test_a_training_is_called_as_in_the_tables() -> None:

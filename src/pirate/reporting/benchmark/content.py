@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,15 +28,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 """Name of a table to the names of the figures that belong below it."""
 
+FOLDERS = {"--data": "DATA", "--out": "OUT", "-o": "OUT"}
 TITLES = {
     "main": "Numerical results", "lung": "Numerical results", "ablation": "Ablation", "step": "Step size",
     "tv": "TV against DnCNN", "memory_time": "Memory, time and scalability", "corner": "Corner case",
     "convergence": "Convergence and training",
 }  # fmt: skip
 
-BESIDE = (
-    "Where a table has a column `paper`, it is as printed there; its images, labels and machine are others."
-)
+BESIDE = "A column `paper` holds what the paper prints; its images, labels and machine are others."
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,25 @@ def _trained(name: str, folder: Path) -> str:
 def commands(measured: Measured) -> list[str]:
     """What to type to make it again; what is trained is trained by the first."""
     track = measured.track
-    made = measured.command or f"pirate benchmark {track.name} --data DATA --out OUT"
+    made = portable(measured.command) or f"pirate benchmark {track.name} --data DATA --out OUT"
     methods = {e.base for e in measured.entries if e.trained}
     trained = [m for m in measured.training if m in methods]
     return [made, *(f"pirate train {m} --data DATA --track {track.training} --out OUT/{m}" for m in trained)]
+
+
+def portable(command: str) -> str:
+    """A command line without the folders of one machine; those that it names become DATA and OUT."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quotation that does not end
+        return command
+    for i, word in enumerate(words):
+        option, equals, _ = word.partition("=")
+        if option in FOLDERS and equals:
+            words[i] = f"{option}={FOLDERS[option]}"
+        elif i and words[i - 1] in FOLDERS:
+            words[i] = FOLDERS[words[i - 1]]
+    return shlex.join(words)
 
 
 def link(target: Path, page: Path) -> str:

@@ -73,6 +73,12 @@ def _curves(axes: Any, kept: Sequence[Kept], column: int, logarithmic: bool) -> 
         plain_log(axes.yaxis, low, high)
 
 
+def frames(stage: Stage, one: Kept) -> dict[int, Array]:
+    """Warped images (*shape) by iteration: the start, those taken on the way, the result."""
+    end = int(one.trace[-1, 0]) + 1
+    return {0: stage.moving.image, **{t: s for t, s in one.snapshots.items() if 0 < t < end}, end: one.warped}
+
+
 def chosen(snapshots: Sequence[int]) -> list[int]:
     """At most `MOST` of the iterations, the first and the last among them."""
     order = sorted(snapshots)
@@ -85,7 +91,7 @@ def _all_maps(figure: Any, stage: Stage, rows: Sequence[Kept]) -> None:
     """A row of error maps for each method and one colour bar."""
     wide, high = figure.get_size_inches()
     ratio = stage.size[1] / stage.size[0]
-    columns = max(len(chosen(list(k.snapshots))) for k in rows)
+    columns = max(len(chosen(list(frames(stage, k)))) for k in rows)
     down = (high - TOP - 0.1) / len(rows)
     width = min((wide - LEFT - 1.15) / columns - GAP, (down - CAPTION - HEADING) / ratio, 2.2)
     down = width * ratio + CAPTION + HEADING
@@ -115,8 +121,9 @@ def _maps(figure: Any, stage: Stage, one: Kept, place: tuple[float, float, float
         color=style.OWN[one.entry.key], fontweight="bold", parse_math=False,
     )  # fmt: skip
     shown = None
-    for i, t in enumerate(chosen(list(one.snapshots))):
-        error = difference(stage, one.snapshots[t], target)
+    taken = frames(stage, one)
+    for i, t in enumerate(chosen(list(taken))):
+        error = difference(stage, taken[t], target)
         axes = style.box(figure, left + i * (width + GAP), bottom, width, height)
         show_grey(axes, stage, error)
         shown = axes.images[0]

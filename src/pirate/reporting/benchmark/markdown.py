@@ -23,6 +23,7 @@ def write_markdown(measured: Measured, figures: Sequence[Figure], path: Path) ->
     for part in content.sections(measured.tables, figures):
         lines += [f"## {plain(part.title)}", ""]
         for table in part.tables:
+            lines += [f"### {plain(table.title)}", ""] if table.title != part.title else []
             lines += [*_table(table), ""]
         for figure in part.figures:
             lines += [f"![{_named(figure.title)}](<{content.link(figure.path, path)}>)", ""]
@@ -50,7 +51,7 @@ def _named(text: str) -> str:
 
 
 def _table(table: Table) -> list[str]:
-    lines = [f"### {plain(table.title)}", "", f"| {' | '.join(map(cell, table.columns))} |"]
+    lines = [f"| {' | '.join(map(cell, table.columns))} |"]
     lines.append(f"|---|{'---:|' * (len(table.columns) - 1)}")
     for i, row in enumerate(table.rows):
         cells = [f"**{cell(c)}**" if (i, j) in table.bold and c else cell(c) for j, c in enumerate(row)]

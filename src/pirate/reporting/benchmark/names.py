@@ -63,9 +63,9 @@ def write_column(axes: Any, points: Array, names: Sequence[Name]) -> list[Box]:
     room = max(heights, default=0.0) + 3
     order = np.argsort(anchors[:, 1], kind="stable")
     middles = spread(anchors[order, 1], room, area.y0 + room / 2, area.y1 - room / 2)
+    x = float(anchors[:, 0].max(initial=0.0)) + 0.38 * style.DPI
     taken = []
     for i, y in zip(order, middles, strict=True):
-        x = float(anchors[i, 0]) + 0.42 * style.DPI
         texts[i].set_position((x, y - heights[i] / 2))
         _line(axes, (float(anchors[i, 0]), float(anchors[i, 1])), (x - 4, y))
         wide = texts[i].get_window_extent(renderer).width

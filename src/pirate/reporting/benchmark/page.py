@@ -51,7 +51,7 @@ figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; back
 figcaption { margin-top: .45rem; }
 figcaption b { color: var(--ink); }
 pre { background: var(--soft); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem;
-  overflow-x: auto; font-size: .88rem; }
+  white-space: pre-wrap; overflow-wrap: anywhere; font-size: .88rem; }
 code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .92em; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.2rem; font-size: .92rem; }
 dt { color: var(--faint); } dd { margin: 0; }
@@ -71,7 +71,9 @@ def write_page(measured: Measured, figures: Sequence[Figure], path: Path) -> Non
     ]
     for part in parts:
         body.append(f'<section id="{_anchor(part.name)}"><h2>{rich(part.title)}</h2>')
-        body += [_table(table, ours if table.name in MARKED else set(), path) for table in part.tables]
+        for table in part.tables:
+            body += [f"<h3>{rich(table.title)}</h3>"] if table.title != part.title else []
+            body.append(_table(table, ours if table.name in MARKED else set(), path))
         body += [_figure(figure, path) for figure in part.figures]
         body.append("</section>")
     body += _made(measured)
@@ -116,7 +118,7 @@ def _table(table: Table, ours: set[str], page: Path) -> str:
     )
     note = " ".join(filter(None, [rich(table.note), files]))
     return (
-        f'<h3>{rich(table.title)}</h3>\n<div class="scroll"><table><thead>{lines[0]}</thead>\n<tbody>'
+        f'<div class="scroll"><table><thead>{lines[0]}</thead>\n<tbody>'
         + "\n".join(lines[1:]) + f'</tbody></table></div>\n<p class="note">{note}</p>'
     )  # fmt: skip
 

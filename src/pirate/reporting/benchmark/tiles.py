@@ -101,7 +101,8 @@ def _arranged(count: int, ratio: float, room: float) -> tuple[int, float]:
         width = min((room - GAP * (columns - 1)) / columns, tall / ratio)
         if width > best[1] - 1e-9:
             best = columns, width
-    return best
+    rows = math.ceil(count / best[0])
+    return math.ceil(count / rows), best[1]  # rows of equal length where that is possible
 
 
 def show_grey(axes: Any, stage: Stage, plane: Array, white: float = 1.1) -> None:
