@@ -165,8 +165,12 @@ def main() -> None:
         f"No affine start. The Dice of both should agree within {ALLOWED:g}."
     )
     about = (
-        "`log-demons` is our own implementation, with its default constants. +- is the standard error of the paired "
-        "difference."
+        "`log-demons` is our own implementation, with its default constants. They were chosen on training pairs, 12 "
+        "of `oasis2d` and 8 of `hippocampus`, as the files are placed: Dice 0.7568 and 0.7676 with the force in the "
+        "middle of the flow (`log-demons`), 0.7476 and 0.7665 at both ends (`log-demons:published`), 0.7583 and "
+        "0.7526 by SimpleITK. From there on other constants changed the figure for `oasis2d` by 0.001 only; with our "
+        "force and SimpleITK's composition of displacements instead of a velocity, training pairs score as SimpleITK's "
+        "do, so the rest is what one stationary velocity cannot say. +- is the standard error of the paired difference."
     )
     text = [
         "# The rivals, checked", "",

@@ -31,6 +31,10 @@ def folder(tmp_path: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_image(tmp_path / f"{name}_labels.nii.gz", labels_of(image.data), image.grid)
         write_image(tmp_path / f"{name}_mask.nii.gz", (image.data > 0.1).astype("uint8"), image.grid)
     (tmp_path / "moving_points.csv").write_text("x,y,z\n0,0,0\n1.5,2,-1\n")
+    (tmp_path / "pairs.csv").write_text(
+        "fixed,moving,fixed_labels,moving_labels\n"
+        "fixed.nii.gz,moving.nii.gz,fixed_labels.nii.gz,moving_labels.nii.gz\n"
+    )
     (tmp_path / "settings.toml").write_text("alpha = 0.25\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -144,8 +144,8 @@ def test_the_rules_find_what_they_look_for() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert set(dir(pirate)) == {
-        "__version__", "register", "register_with", "Registration", "Settings", "Image", "Grid", "Transform", "PirateError",
-        "read_image", "read_labels",
+        "__version__", "register", "register_with", "Registration", "Settings", "Image", "Grid", "Transform",
+        "PirateError", "read_image", "read_labels",
     }  # fmt: skip
     assert callable(pirate.register)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

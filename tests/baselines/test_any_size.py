@@ -14,7 +14,7 @@ from tests.conftest import blobs
 from torch import nn
 
 from pirate.baselines.gradirn import GraDIRN
-from pirate.baselines.protocol import METHODS, run
+from pirate.baselines.protocol import METHODS, register_with
 from pirate.baselines.symnet import SYMNet
 from pirate.baselines.voxelmorph import VoxelMorph
 from pirate.registration.pair import Pair, Sources
@@ -56,7 +56,7 @@ def test_iterative_methods(name: str, shape: tuple[int, ...], spacing: tuple[flo
     moving, there = blobs(whole, shift=(1.5, -1.0, 0.5)[:d]), grid(spacing)
     there[:3, 3] -= there[:3, :d] @ cut
     assert np.any(Pair.read(Sources((fixed, grid(spacing)), (moving, there))).margins)
-    found = run(
+    found = register_with(
         name,
         (fixed, grid(spacing)),
         (moving, there),
@@ -87,7 +87,7 @@ def test_networks(name: str, shape: tuple[int, ...], spacing: tuple[float, ...],
     }  # fmt: skip
     weights = saved(tmp_path / "w.safetensors", stirred(made[name], 0.02), d)
     fixed, moving = blobs(shape), blobs(shape, shift=(1.5, -1.0, 0.5)[:d])
-    found = run(
+    found = register_with(
         name, (fixed, grid(spacing)), (moving, grid(spacing)), weights=weights, affine="none", threads=1
     )
     assert found.field.shape == (d, *shape)

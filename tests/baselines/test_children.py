@@ -26,6 +26,7 @@ from pirate.baselines.child import Limits, Outcome, Tool, plain, read_warp, run_
 from pirate.errors import InputError, PirateError, UsageError
 from pirate.grid import Grid
 from pirate.io.fields import write_field
+from pirate.io.nifti import read_image
 from pirate.registration.apply import apply
 from pirate.registration.finish import with_error
 from pirate.registration.pair import Pair, Sources
@@ -108,7 +109,8 @@ def test_what_we_read_is_what_the_tool_wrote(
 
     run_child = child._run
     monkeypatch.setattr(child, "_run", kept)
-    found = SHORT[name](pair, Limits(1, 300))
+    rough = syn.SynSettings(iterations=(8, 4), shrinks=(2, 1), sigmas=(1.0, 0.0), sampling=2, step=0.5)
+    found = syn.syn(pair, rough, Limits(1, 300)) if name == "syn" else SHORT[name](pair, Limits(1, 300))
     warps = {"warp": found.field} | ({} if found.inverse is None else {"inverse": found.inverse})
     for file, ours in warps.items():
         written = sitk.ReadImage(str(tmp_path / f"{file}.nii.gz"), sitk.sitkVectorFloat64)
@@ -157,6 +159,42 @@ def test_the_moving_image_reaches_the_tool_through_the_affine_with_its_margin() 
     there = made((40, 44), Affine(shift))
     found = SHORT["fast-symmetric"](there, Limits(1, 300))
     assert float((middle(found.field) - torch.tensor([-0.5, -1.0])).abs().max()) < 0.3
+
+
+def test_a_moving_image_on_the_lattice_is_handed_over_as_it_is() -> None:
+    fixed = blobs((24, 26, 22))
+    affine = CORONAL.copy()
+    affine[:3, 3] += CORONAL[:3, :3] @ [5, -3, 0]
+    small = blobs((15, 30, 22))
+    assert child.first_voxel(Pair.read(Sources((fixed, CORONAL), (small, affine)))) == (5, -3, 0)
+    assert (
+        child.first_voxel(Pair.read(Sources((fixed, CORONAL), (small, affine), affine=Affine(np.eye(4)))))
+        is None
+    )
+    off = affine.copy()
+    off[0, 3] += 0.01
+    assert child.first_voxel(Pair.read(Sources((fixed, CORONAL), (small, off)))) is None
+    stretched = affine.copy()
+    stretched[:3, 0] *= 1.01
+    assert child.first_voxel(Pair.read(Sources((fixed, CORONAL), (small, stretched)))) is None
+
+
+@pytest.mark.parametrize("affine", ["none", Affine(np.eye(4))])
+def test_a_tool_gets_the_moving_images_own_voxels_or_those_on_the_lattice(
+    affine: Affine | str, tmp_path: Path
+) -> None:
+    """Off the lattice, or after a start, the voxels are resampled and what is not there is background."""
+    fixed, moving = blobs((24, 26)), 0.1 + blobs((15, 20))
+    there = CORONAL.copy()
+    there[:3, 3] += CORONAL[:3, :2] @ [5, 4]
+    child._write_copies(tmp_path, Pair.read(Sources((fixed, CORONAL), (moving, there), affine=affine)))
+    found = read_image(tmp_path / "moving.nii.gz").data
+    if affine == "none":
+        np.testing.assert_array_equal(found, moving)
+    else:
+        assert found.shape == (24, 26)
+        np.testing.assert_allclose(found[5:20, 4:24], moving, atol=1e-5)
+        assert found[0, 0] == pytest.approx(moving.min())
 
 
 def test_the_plain_frame_keeps_the_spacing_and_lies_along_itk() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,14 +11,8 @@ import torch
 from scipy import ndimage
 from tests.conftest import blobs
 
-from pirate.baselines.log_demons import (
-    LogDemonsSettings,
-    bch,
-    bracket,
-    force,
-    log_demons,
-    matched_histogram,
-)
+from pirate.baselines.histogram import matched_histogram
+from pirate.baselines.log_demons import PRESETS, LogDemonsSettings, bch, bracket, force, log_demons
 from pirate.errors import InputError
 from pirate.ops.compose import compose, exponential
 from pirate.ops.jacobian import mark_folds
@@ -102,15 +97,35 @@ def test_a_generated_pair_is_aligned(shape: tuple[int, ...]) -> None:
     assert found.trace[-1].energy < found.trace[0].energy
 
 
-def test_exchanging_the_images_gives_the_inverse() -> None:
+@pytest.mark.parametrize("shape", [(64, 64), (36, 36, 36)])
+def test_in_the_middle_a_sum_of_velocities_is_closer_to_the_composition(shape: tuple[int, ...]) -> None:
+    """exp(v/2) o exp(u) o exp(v/2) is exp(v + u) up to two brackets, exp(v) o exp(u) up to one."""
+    v, u = velocity(shape, 2.5, 1, 7.0), velocity(shape, 0.4, 2, 7.0)
+    half, small, together = exponential(v / 2, 7), exponential(u, 7), exponential(v + u, 7)
+    middle = float((compose(half, compose(small, half)) - together).norm())
+    end = float((compose(exponential(v, 7), small) - together).norm())
+    assert 0 < middle < 0.2 * end
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_aligns_and_does_not_fold(name: str) -> None:
+    images, _ = pair((36, 40), 4.0)
+    found = log_demons(images, PRESETS[name])
+    start = float((images.fixed - images.moving).square().mean())
+    assert float((images.fixed - warp(images.moving, found.field)).square().mean()) < 0.1 * start
+    assert mark_folds(found.field)[0] == 0
+
+
+@pytest.mark.parametrize("symmetry", ["middle", "ends"])
+def test_exchanging_the_images_gives_the_inverse(symmetry: Literal["middle", "ends"]) -> None:
     """Without matching, which favours the fixed image, the symmetric update is the same up to its sign."""
     images, _ = pair((36, 40))
-    settings = LogDemonsSettings(iterations=(20,), matching=False, tolerance=0.0)
+    settings = LogDemonsSettings(iterations=(20,), matching=False, tolerance=0.0, symmetry=symmetry)
     swapped = Images(images.moving, images.fixed, None, None, images.spacing)
     assert torch.allclose(
         log_demons(images, settings).velocity, -log_demons(swapped, settings).velocity, atol=1e-4
     )
-    one_way = LogDemonsSettings(iterations=(20,), matching=False, tolerance=0.0, symmetric=False)
+    one_way = LogDemonsSettings(iterations=(20,), matching=False, tolerance=0.0, symmetry="none")
     there, back = log_demons(images, one_way).velocity, log_demons(swapped, one_way).velocity
     assert float((there + back).abs().max()) > 0.05
 
@@ -196,6 +211,7 @@ def test_too_small_levels_are_left_out() -> None:
         ({"levels": (2, 1), "iterations": (1, 2, 3)}, "3 numbers for 2 levels"),
         ({"levels": (0,), "iterations": (1,)}, "1 or more"),
         ({"terms": 5}, "2, 3 or 4"),
+        ({"symmetry": "both"}, "middle, ends or none"),
         ({"diffusion_sigma": -1.0}, "a number from 0"),
         ({"step": math.inf}, "a number from 0"),
     ],

@@ -53,7 +53,7 @@ def test_a_rival_leaves_what_register_leaves_and_says_whose_it_is(
     record = json.loads((files / "out" / "run.json").read_text())
     assert record["method"] == record["metrics"]["method"] == "log-demons:default"
     assert record["settings"]["iterations"] == [20]
-    assert record["settings"]["levels"] == [4, 2, 1]
+    assert record["settings"]["levels"] == [2, 1]
     assert "scheme" not in record["settings"]  # no constant of ours
     code, said, err = pirate_command("evaluate", files / "out", *labels, "--out", files / "e.json")
     assert code == 0, err

@@ -103,6 +103,18 @@ def test_values_that_a_logarithm_does_not_take_are_left_out(tmp_path):
     assert has_colour(convergence(tmp_path / "w.png", wide), ORANGE, at_least=100)
 
 
+def test_a_rival_that_tells_its_data_term_only_gets_that_graph_alone(tmp_path):
+    """The line crosses the whole sheet; with residuals it would end in the first third."""
+    nan = float("nan")
+    told = [Record(t, nan, 1 / (t + 1), nan, nan) for t in range(9)]
+    target = [int(ORANGE[i : i + 2], 16) for i in (1, 3, 5)]
+    shown = np.abs(pixels(convergence(tmp_path / "c.png", told)) - target).max(-1) < 30
+    columns = np.flatnonzero(shown.any(0)) / shown.shape[1]
+    assert columns.min() < 0.15
+    assert columns.max() > 0.85
+    assert np.diff(columns).max() < 0.02
+
+
 def test_a_folder_that_is_missing_is_reported(tmp_path):
     with pytest.raises(OutputError, match=r"missing.c\.png"):
         convergence(tmp_path / "missing" / "c.png", trace())

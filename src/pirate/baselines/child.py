@@ -2,8 +2,9 @@
 
 Both images are written in a plain frame: array axes along ITK's x, y, z, the fixed image's first voxel at the origin,
 its spacing kept. So a tool sees neither the user's file nor the user's header, planes of any orientation are planes to
-it, and its millimetres are our voxels times the spacing. The moving image is brought to the fixed one's lattice through
-the start (unchanged where it lies on it already), with a margin where it goes on beyond it.
+it, and its millimetres are our voxels times the spacing. A moving image whose voxels lie on the fixed one's lattice is
+handed over as it is, whatever part of it it covers; any other is brought to that lattice through the start, with a
+margin where it goes on beyond the fixed image.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from pirate.solvers.solution import Record
 SCRIPT = Path(__file__).with_name("child_tools.py")
 LAST_WORDS = 300
 """Characters of what a failed tool wrote last that are reported."""
+
+OFF_LATTICE = 1e-3
+"""Voxels by which another image may miss the fixed one's lattice and still lie on it."""
 
 LARGEST_LOG = 1 << 22
 """Bytes of a tool's output that are looked at."""
@@ -163,11 +167,27 @@ def _write_copies(folder: Path, pair: Pair) -> Grid:
     """Write both images; return the plain grid of the fixed one."""
     grid = plain(pair.fixed.grid)
     nifti.write_image(folder / "fixed.nii.gz", pair.fixed.data.astype(np.float32), grid)
-    moving = pair.on_working_grid(pair.moving, outside=float(pair.moving.data.min())).astype(np.float32)
+    first = first_voxel(pair)
+    if first is None:
+        data = pair.on_working_grid(pair.moving, outside=float(pair.moving.data.min()))
+        first = tuple(-before for before, _ in pair.margins)
+    else:
+        data = pair.moving.data
     affine = grid.affine.copy()
-    affine[:3, 3] = grid.to_world([-before for before, _ in pair.margins])
-    nifti.write_image(folder / "moving.nii.gz", moving, Grid(moving.shape, affine))
+    affine[:3, 3] = grid.to_world(first)
+    nifti.write_image(folder / "moving.nii.gz", data.astype(np.float32), Grid(data.shape, affine))
     return grid
+
+
+def first_voxel(pair: Pair) -> tuple[int, ...] | None:
+    """Where on the fixed lattice the moving image's first voxel lies, if all its voxels lie on it; else None."""
+    moving = pair.moving.grid
+    corners = np.concatenate([np.zeros((1, moving.ndim)), np.diag(np.array(moving.shape) - 1.0)])
+    places = pair.fixed.grid.to_voxel(moving.to_world(corners))
+    first = np.round(places[0])
+    if pair.affine is not None or np.abs(places - corners - first).max() > OFF_LATTICE:
+        return None
+    return tuple(int(n) for n in first)
 
 
 def _run(tool: Tool, folder: Path, limits: Limits) -> str:

@@ -57,14 +57,13 @@ def greedy(job: dict[str, Any], out: Path) -> dict[str, Any]:
 
 
 def demons(job: dict[str, Any], out: Path) -> dict[str, Any]:
-    """SimpleITK's demons after histogram matching, one resolution; both images must have one size, so no margin."""
+    """SimpleITK's demons after histogram matching, one resolution; it wants both images on one grid."""
     sitk = importlib.import_module("SimpleITK")
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(job["threads"])
     fixed, moving = (sitk.ReadImage(job[name], sitk.sitkFloat32) for name in ("fixed", "moving"))
     own, energies = job["parameters"], []
-    first = moving.TransformPhysicalPointToIndex(fixed.GetOrigin())
-    moving = sitk.RegionOfInterest(moving, fixed.GetSize(), first)
-    moving.CopyInformation(fixed)
+    least = float(sitk.GetArrayViewFromImage(moving).min())
+    moving = sitk.Resample(moving, fixed, sitk.Transform(), sitk.sitkNearestNeighbor, least)  # one lattice
     start = time.perf_counter()
     if own["matching"]:
         moving = sitk.HistogramMatching(moving, fixed, own["histogram_levels"], own["match_points"], True)

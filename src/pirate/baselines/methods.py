@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pirate.baselines import demons_sitk, greedy, syn
+from pirate.baselines import demons_sitk, greedy, log_demons, syn
 from pirate.baselines.child import Tool
-from pirate.baselines.log_demons import LogDemonsSettings
 from pirate.baselines.nodeo import NodeoSettings
 from pirate.errors import UsageError
 from pirate.settings import PRESETS
@@ -62,7 +61,7 @@ class Method:
 _NODEO = {"published": NodeoSettings(), "multi-step": NodeoSettings(steps=8)}
 _RIVALS = (
     Method("log-demons", "symmetric log-domain demons, our own implementation", symmetric=True,
-           presets={"default": LogDemonsSettings()}),
+           presets=log_demons.PRESETS),
     Method("nodeo", "an untrained network as the velocity, fitted to each pair", presets=_NODEO),
     Method("syn", "ANTs SyN, in a process of its own", symmetric=True, presets=syn.PRESETS, tool=syn.ANTS,
            packages=("antspyx",)),

@@ -47,7 +47,6 @@ __all__ = [
     "find",
     "register_with",
     "rival_images",
-    "run",
 ]
 
 log = logging.getLogger("pirate")
@@ -117,10 +116,6 @@ def register_with(
         limits = Limits(torch.get_num_threads(), seconds, memory or 0)
         where = choose_device(device)
         return _run(sources, Request(method, preset, options or {}, path, where, limits, progress), maps)
-
-
-run = register_with
-"""The same; `protocol.run` says enough within the package."""
 
 
 def _weights(method: Method, weights: str | os.PathLike[str] | None) -> Path | None:

@@ -200,10 +200,10 @@ def _lung(source: Source) -> Track:
         return cases.of_files(files)
 
     return Track(
-        "lung", "chest CT", 3, Cases([files.name], read), "affine", "", source, ablation_pairs=0, all_cores=True,
+        "lung", "chest CT", 3, Cases([files.name], read), "none", "", source, ablation_pairs=0, all_cores=True,
         sizes=((29, 40, 33), (58, 79, 65), (86, 118, 97)),
-        note="One pair, one lung, 51 landmarks; masks are not used. Affine start: found by pirate, the same for every "
-        "method.",
+        note="One pair, one lung, 51 landmarks; masks are not used. Every method starts as the files place the "
+        "images: an affine fitted to the whole chest moves the landmarks further apart (6.4 mm instead of 4.6).",
     )  # fmt: skip
 
 

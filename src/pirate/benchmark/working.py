@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pirate.baselines import protocol
+from pirate.baselines.protocol import register_with
 from pirate.benchmark import controls, kept, tracks
 from pirate.benchmark.cases import Case, file_name, resized
 from pirate.benchmark.entries import START, Entry
@@ -157,7 +157,7 @@ class Worker:
         affine = "none" if start is None else start
         labels = case.fixed_labels, case.moving_labels
         if not entry.prior:
-            return protocol.run(
+            return register_with(
                 entry.method, case.fixed, case.moving, options=options, weights=job.weights, affine=affine,
                 fixed_labels=labels[0], moving_labels=labels[1], threads=self.threads,
             )  # fmt: skip
@@ -189,7 +189,7 @@ class Worker:
         found = []
         for case in self.track.calibration():
             start = None if self.track.affine == "none" else align(case.fixed, case.moving, "affine").affine
-            result = protocol.run(
+            result = register_with(
                 "paper", case.fixed, case.moving, options=options, affine="none" if start is None else start,
                 threads=self.threads,
             )  # fmt: skip
