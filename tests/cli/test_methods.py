@@ -63,9 +63,7 @@ def test_a_rival_leaves_what_register_leaves_and_says_whose_it_is(
 
 
 def test_python_and_the_command_do_the_same(files: Path, pirate_command: Command) -> None:
-    code, _, err = pirate_command(
-        *words(files, "--method", "log-demons", "--set", "iterations=3", "-q")
-    )
+    code, _, err = pirate_command(*words(files, "--method", "log-demons", "--set", "iterations=3", "-q"))
     assert code == 0, err
     result = pirate.register_with(
         "log-demons",
