@@ -158,7 +158,7 @@ def test_the_first_paragraph_is_the_verdict(made, tmp_path: Path) -> None:
     write_page(whole, figures, tmp_path / "index.html")
     text = (tmp_path / "index.html").read_text()
     assert f'<p class="lead">{rich(verdict(whole))}</p>' in text
-    assert "our default is first in Dice" in verdict(whole)
+    assert "our preset default is first in Dice" in verdict(whole)
     write_markdown(whole, figures, tmp_path / "phantoms.md")
     paragraphs = (tmp_path / "phantoms.md").read_text().split("\n\n")
     assert paragraphs[0].startswith("# Benchmark: Phantoms")

@@ -38,7 +38,7 @@ def shuffled(mean: float) -> list[float]:
 def test_we_win_and_by_how_much() -> None:
     text = verdict(measured([(SYN, rows(SYN, dice(0.75), 0.2)), (OURS, rows(OURS, dice(0.80)))]))
     assert text.startswith(
-        "On 6 pairs, our default is first in Dice among the methods that use no labels: 0.8000, no folds."
+        "On 6 pairs, our preset default is first in Dice among the methods that use no labels: 0.8000, no folds."
     )
     assert (
         "It leads SyN (CC) (0.7500, 0.20 % folds) by 0.0500." in text
@@ -55,7 +55,7 @@ def test_the_interval_is_that_of_the_paired_difference() -> None:
 def test_a_rival_wins_and_it_is_said() -> None:
     text = verdict(measured([(OURS, rows(OURS, dice(0.75))), (SYN, rows(SYN, dice(0.78)))]))
     assert "SyN (CC) is first in Dice" in text
-    assert "It leads our default (0.7500, no folds) by 0.0300." in text
+    assert "It leads our preset default (0.7500, no folds) by 0.0300." in text
     assert "Our best is thus second, behind a rival." in text
 
 
@@ -76,7 +76,7 @@ def test_our_best_behind_two_rivals_names_both() -> None:
 
 def test_a_tie_is_called_level() -> None:
     text = verdict(measured([(OURS, rows(OURS, dice(0.78))), (SYN, rows(SYN, shuffled(0.78)))]))
-    assert "our default is first" in text
+    assert "our preset default is first" in text
     assert "SyN (CC) (0.7795, no folds) is level with it: the difference, 0.0005 [-0.0" in text
     assert "leads" not in text
 
@@ -95,23 +95,25 @@ def test_the_supervised_best_is_ranked_apart() -> None:
             [(OURS, rows(OURS, dice(0.78))), (SYN, rows(SYN, dice(0.7))), (ANATOMY, rows(ANATOMY, dice(0.8)))]
         )
     )
-    assert "our default is first" in text
+    assert "our preset default is first" in text
     assert (
-        "Our default with anatomy prior, which learned from labels and is ranked apart, reaches 0.8000, no folds: "
-        "0.0200 ahead of our default." in text
+        "Our preset default with anatomy prior, which learned from labels and is ranked apart, reaches 0.8000, "
+        "no folds: 0.0200 ahead of our preset default." in text
     )
 
 
 def test_a_supervised_method_that_is_worse_is_said_to_be_behind() -> None:
     text = verdict(measured([(OURS, rows(OURS, dice(0.78))), (ANATOMY, rows(ANATOMY, dice(0.7), 0.1))]))
-    assert "reaches 0.7000, 0.10 % folds: 0.0800 behind our default." in text
+    assert "reaches 0.7000, 0.10 % folds: 0.0800 behind our preset default." in text
     assert "No rival has a result." in text
 
 
 def test_the_first_that_never_folds_is_named_if_the_winner_folds() -> None:
     text = verdict(measured([(SYN, rows(SYN, dice(0.8), 0.3)), (OURS, rows(OURS, dice(0.78)))]))
     assert "SyN (CC) is first in Dice" in text
-    assert "Among those that never fold, our default is first: 0.7800, no folds, 0.0200 behind." in text
+    assert (
+        "Among those that never fold, our preset default is first: 0.7800, no folds, 0.0200 behind." in text
+    )
     every = verdict(measured([(SYN, rows(SYN, dice(0.8), 0.3)), (OURS, rows(OURS, dice(0.78), 0.1))]))
     assert "None of them is without folds." in every
     assert "folds (" not in every.partition("A rival beats")[2]  # the rival has more of them
@@ -139,7 +141,7 @@ def test_nothing_at_all_says_so() -> None:
     text = verdict(measured([(OURS, rows(OURS, [math.nan]))]))
     assert (
         text
-        == "No method that uses no labels has a result. Without a result: our default (the process <b>died</b>)."
+        == "No method that uses no labels has a result. Without a result: our preset default (the process <b>died</b>)."
     )
 
 
@@ -162,7 +164,7 @@ def test_landmarks_rank_where_there_are_no_labels_and_less_is_better() -> None:
         ]
 
     text = verdict(measured([(OURS, at(OURS, 1.25)), (SYN, at(SYN, 1.5))]))
-    assert text.startswith("On one pair, our default is first in landmark error")
+    assert text.startswith("On one pair, our preset default is first in landmark error")
     assert (
         "1.25 mm, no folds. It leads SyN (CC) (1.50 mm, no folds) by 0.25 mm; one pair gives no interval."
         in text

@@ -56,7 +56,9 @@ def lead(first: Score, second: Score, by: str) -> Interval:
 def named(score: Score) -> str:
     """A method in a sentence; ours is said to be ours."""
     name = style.name_of(score.entry).removesuffix(style.DAGGER).strip().replace(", ", " with ")
-    return f"our {name.removeprefix('pirate ')}" if score.entry.ours else name
+    if name.startswith("pirate "):
+        return f"our preset {name.removeprefix('pirate ')}"
+    return f"our {name}" if score.entry.ours else name
 
 
 def _gap(first: Score, second: Score, by: str) -> str:
@@ -131,7 +133,7 @@ def _ours(free: Sequence[Score], by: str) -> list[str]:
 
 
 def _own(score: Score) -> str:
-    return named(score).removeprefix("our ")
+    return named(score).removeprefix("our ").removeprefix("preset ")
 
 
 def _elsewhere(free: Sequence[Score], by: str) -> list[str]:
