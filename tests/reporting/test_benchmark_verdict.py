@@ -85,7 +85,7 @@ def test_the_best_rival_is_named_even_if_the_second_is_ours_too() -> None:
     text = verdict(
         measured([(OURS, rows(OURS, dice(0.8))), (FAST, rows(FAST, dice(0.79))), (SYN, rows(SYN, dice(0.7)))])
     )
-    assert "It leads our fast" in text
+    assert "It leads our preset fast" in text
     assert "The best rival, SyN (CC) (0.7000, no folds), is behind: 0.1000." in text
 
 
