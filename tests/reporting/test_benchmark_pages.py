@@ -198,13 +198,13 @@ def test_how_it_was_made_is_told(made, tmp_path: Path) -> None:
     write_markdown(whole, figures, tmp_path / "p.md")
     assert commands(whole) == [
         "pirate benchmark phantoms --data DATA --out OUT",
-        "pirate train voxelmorph --data DATA --track oasis2d --out OUT/voxelmorph",
+        "pirate train voxelmorph --data DATA --track oasis2d --out OUT/voxelmorph --steps 3000",
     ]
     notes = made_so(whole)
     assert "Main table: 6 pairs. Ablation, step size and denoisers: the first 2 pairs, to save time." in notes
     assert (
-        "VoxelMorph was trained for 1,500 steps in 10 minutes on this machine; validation loss lowest at step 1,500."
-        in notes
+        "VoxelMorph was trained for 1,500 steps in 10 minutes on this machine; validation loss lowest at step 1,500, "
+        "the last: more steps would help." in notes
     )
     text = "".join(read(tmp_path / "index.html").words)
     for line in [*commands(whole), *notes]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from pirate.benchmark.lessons import STEPS
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.tables import Table
 from pirate.reporting.benchmark.drawing import title_of
@@ -104,6 +105,7 @@ def _trained(name: str, folder: Path) -> str:
     minutes = history[-1].get("seconds", float("nan")) / 60
     told = f" in {minutes:.0f} minutes on this machine" if minutes == minutes else ""
     lowest = f"validation loss lowest at step {int(steps[best]):,}"
+    lowest += ", the last: more steps would help" if best == len(losses) - 1 else ""
     return f"{name} was trained for {int(steps[-1]):,} steps{told}; {lowest}."
 
 
@@ -113,7 +115,14 @@ def commands(measured: Measured) -> list[str]:
     made = portable(measured.command) or f"pirate benchmark {track.name} --data DATA --out OUT"
     methods = {e.base for e in measured.entries if e.trained}
     trained = [m for m in measured.training if m in methods]
-    return [made, *(f"pirate train {m} --data DATA --track {track.training} --out OUT/{m}" for m in trained)]
+    return [made, *(_training(track.training, m) for m in trained)]
+
+
+def _training(track: str, method: str) -> str:
+    """The command of one training alone."""
+    steps = STEPS.get((track, method))
+    more = f" --steps {steps}" if steps is not None else ""
+    return f"pirate train {method} --data DATA --track {track} --out OUT/{method}{more}"
 
 
 def portable(command: str) -> str:
