@@ -208,8 +208,8 @@ def test_folds_are_reported_as_they_are(pair: Maker, monkeypatch: pytest.MonkeyP
     folded = torch.zeros(1, 2, 24, 26)
     folded[0, 0, 12] = -3.0
     answer = Outcome(folded, None, 1.5, 77_000_000, trace_of([]))
-    monkeypatch.setitem(protocol.CHILDREN, "greedy", lambda pair, constants, limits: answer)
-    found = register_with("greedy", fixed, moving, affine="none")
+    monkeypatch.setitem(protocol.CHILDREN, "demons-sitk", lambda pair, constants, limits: answer)
+    found = register_with("demons-sitk", fixed, moving, affine="none")
     np.testing.assert_array_equal(found.field, folded[0])
     assert found.metrics["folded_voxels"] > 20
     assert found.metrics["folds_percent"] > 1
