@@ -125,7 +125,7 @@ def test_killed_and_continued_it_gives_the_same_rows(
 ) -> None:
     script, out = tmp_path / "run.py", tmp_path / "killed"
     script.write_text(COMMAND)
-    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]  # the package as it is found here
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]  # the package as found here
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     killed = subprocess.Popen([sys.executable, str(script), str(data), str(out)], env=environment)
     deadline = time.monotonic() + 60
