@@ -11,8 +11,10 @@ Times mean something on a quiet machine only.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,7 @@ from pirate.io.nifti import read_image, read_labels, read_mask
 from pirate.registration.register import register
 
 PAIR = ("oasis_0002", "oasis_0001")
+SUBJECTS = ("oasis_0001", "oasis_0002", "oasis_0455")
 SMOOTHNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 SIZES = (96, 128, 192, 256)
 MAKE_PAIR = """
@@ -189,17 +192,26 @@ def knob(data: Path) -> list[str]:
 
 
 def expected(data: Path) -> list[str]:
-    """What was said before the start, against what it took."""
+    """What was said before the start, against what it took, on every ordered pair of three subjects."""
+    images = [brain(data, subject)[0] for subject in SUBJECTS]
     rows = []
-    (fixed, _), (moving, _) = (brain(data, subject) for subject in PAIR)
     for preset in ("fast", "default", "best"):
-        r = register(fixed, moving, preset=preset, threads=2)
-        m, taken = r.metrics, r.timings["solve"]
+        taken, ratios, steps = [], [], []
+        for fixed, moving in itertools.permutations(images, 2):
+            r = register(fixed, moving, preset=preset, threads=2)
+            taken.append(r.timings["solve"])
+            ratios.append(r.metrics["estimated_solve_seconds"] / taken[-1])
+            steps.append(len(r.trace))
         rows.append(
-            f"{preset} | {taken:.2f} | {m['estimated_solve_seconds']:.2f} | {r.peak_memory / 1e6:.0f} | "
-            f"{m['estimated_memory_mb']:.0f}"
+            f"{preset} | {len(ratios)} | {min(taken):.2f} to {max(taken):.2f} | {min(steps)} to {max(steps)} | "
+            f"{min(ratios):.2f} / {statistics.median(ratios):.2f} / {max(ratios):.2f} | "
+            f"{sum(abs(x - 1) <= 0.3 for x in ratios)} | {r.peak_memory / 1e6:.0f} | "
+            f"{r.metrics['estimated_memory_mb']:.0f}"
         )
-    head = "preset | steps s | expected before | peak MB of this process so far | expected before"
+    head = (
+        "preset | pairs | steps s | steps | time expected / taken: least, median, most | within 30 % | "
+        "peak MB of this process so far | expected before"
+    )
     return ["## Time and memory, expected and taken", "", *table(head, rows)]
 
 

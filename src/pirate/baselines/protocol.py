@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +24,7 @@ from pirate.errors import UsageError, printable, reject
 from pirate.image import Image
 from pirate.io.geometry import Form
 from pirate.registration.finish import Found, as_it_is, finish
-from pirate.registration.inputs import ImageLike, check_memory, memory_estimate, unit_range
+from pirate.registration.inputs import ImageLike, bytes_of, check_memory, memory_estimate, unit_range
 from pirate.registration.maps import maps_of
 from pirate.registration.pair import Pair, Sources
 from pirate.registration.process import Clock, choose_device, using_threads
@@ -109,7 +108,7 @@ def register_with(
             moving_labels=moving_labels, threads=threads, settings=options or {}, memory_limit=memory_limit,
             prefer=prefer, maps=maps, progress=progress,
         )  # fmt: skip
-    memory = _bytes(memory_limit)
+    memory = bytes_of(memory_limit)
     start = "affine" if affine is None else affine
     sources = Sources(fixed, moving, None, None, fixed_labels, moving_labels, start, prefer, memory)
     with using_threads(threads):
@@ -132,12 +131,6 @@ def _weights(method: Method, weights: str | os.PathLike[str] | None) -> Path | N
     if not Path(weights).is_file():
         raise reject(weights, "there is no such file", f"the weights of {method.name}", "Check --weights.")
     return Path(weights)
-
-
-def _bytes(gigabytes: float | None) -> int | None:
-    if gigabytes is not None and not (math.isfinite(gigabytes) and gigabytes > 0):
-        raise UsageError(f"the memory limit is {gigabytes} GB; expected a positive number.")
-    return None if gigabytes is None else int(gigabytes * 1e9)
 
 
 def _run(sources: Sources, request: Request, maps: bool) -> Registration:

@@ -23,8 +23,9 @@ LARGEST_PROBE = 1_000_000
 """Voxels that are probed of a level: all, or a slab of it, large enough to leave the cache."""
 
 SETTLES, SETTLES_LAST = 35, 42
-"""Steps after which a level, or the finest one, usually stops by itself: the median of training pairs of brains; the
-finest stopped after 33 to 60, and 42 is off by the same share at both ends."""
+"""Steps after which a level, or the finest one, usually stops by itself. Coarse: the median of training pairs of
+brains. Finest: between the 37 and the 60 that were seen; `best`, which has most of them, is therefore expected at 0.75
+to 1.55 times what it takes (docs/results/presets.md)."""
 
 AROUND = 4
 """Cropping, the pyramid, the repair before the last level and the like take as long as so many of the finest steps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import replace
@@ -160,6 +161,15 @@ def unit_range(data: NDArray[np.float32], robust: bool = False) -> NDArray[np.fl
     scaled: NDArray[np.float32] = (data - np.float32(low)) * scale
     np.minimum(scaled, np.float32(3), out=scaled)
     return scaled
+
+
+def bytes_of(gigabytes: float | None) -> int | None:
+    """A memory limit in bytes; None stays None, anything but a positive number is refused."""
+    if gigabytes is None:
+        return None
+    if not (math.isfinite(gigabytes) and gigabytes > 0):
+        raise UsageError(f"the memory limit is {gigabytes} GB; expected a positive number.")
+    return int(gigabytes * 1e9)
 
 
 def memory_estimate(fixed: tuple[int, ...], moving: tuple[int, ...], settings: Settings, labels: bool) -> int:

@@ -95,7 +95,7 @@ def register(
     Returns:
         `Registration`: warped image, forward and inverse transform, metrics, trace.
     """
-    limit = _bytes(memory_limit)
+    limit = inputs.bytes_of(memory_limit)
     start = affine if affine is not None else "none" if preset.startswith("paper") else "affine"
     sources = Sources(
         fixed, moving, fixed_mask, moving_mask, fixed_labels, moving_labels, start, prefer, limit
@@ -244,14 +244,6 @@ def _mended(displacement: Tensor, settings: Settings) -> Repair:
     if settings.scheme == "compositional":
         return repair(displacement)
     return as_it_is(displacement)
-
-
-def _bytes(gigabytes: float | None) -> int | None:
-    if gigabytes is None:
-        return None
-    if not (math.isfinite(gigabytes) and gigabytes > 0):
-        raise UsageError(f"the memory limit is {gigabytes} GB; expected a positive number.")
-    return int(gigabytes * 1e9)
 
 
 def _seconds(budget: float | None) -> float | None:
