@@ -274,8 +274,8 @@ _VOLUME = {
 }
 _SMALL = {
     "fast": {"iterations": (60, 60, 20)},
-    "default": {"iterations": (100, 100, 60)},
-    "best": {"iterations": (150, 150, 150)},
+    "default": {"iterations": (100, 100, 40)},
+    "best": {"iterations": (200, 150, 60)},
 }
 _PLANE = {
     "fast": {"iterations": (40, 40, 20)},
@@ -298,7 +298,7 @@ def preset(name: str, ndim: int, voxels: int | None = None) -> Settings:
 
     ``fast``, ``default`` and ``best`` are the compositional scheme: local correlation with a little of the squared
     difference, the field smoothed strongly where it is coarse and weakly where it is fine; they differ in the steps.
-    Planes and small volumes take more fine steps, which cost them little.
+    Planes and small volumes take more fine steps, which cost them little; small volumes have constants of their own.
     """
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}; the presets are {', '.join(PRESETS)}.")
@@ -315,6 +315,8 @@ def preset(name: str, ndim: int, voxels: int | None = None) -> Settings:
         )
         return own.changed(_PLANE[name])
     if voxels is not None and voxels <= SMALL:
-        own = base.changed({"window": 7, "field_sigma": (0.8, 0.6, 0.5), "tolerance": 2e-5})
+        own = base.changed(
+            {"window": (7, 5, 5), "intensity": 0.0, "force_sigma": 1.5, "field_sigma": 0.5, "tolerance": 0.0}
+        )
         return own.changed(_SMALL[name])
     return base.changed(_VOLUME[name])

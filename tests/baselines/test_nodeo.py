@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -199,6 +200,16 @@ def test_an_observer_sees_the_loss_fall_and_may_stop() -> None:
     assert seen[-1].energy < seen[0].energy
 
 
+@pytest.mark.parametrize("shape", [(40, 33), (24, 28, 20)])
+def test_half_resolution_aligns_the_full_images_by_a_field_of_the_full_grid(shape: tuple[int, ...]) -> None:
+    """The field at half resolution has half as many voxels; brought to the full grid it must still align the pair."""
+    fixed, moving = blob_pair(shape)
+    field = nodeo(fixed, moving, replace(QUICK, resolution=2))
+    assert field.shape == (1, len(shape), *shape)
+    before, after = (fixed - moving).square().mean(), (fixed - warp(moving, field)).square().mean()
+    assert after < 0.35 * before
+
+
 def test_a_diverging_fit_and_odd_inputs_are_refused() -> None:
     fixed, moving = blob_pair((24, 20))
     with pytest.raises(NotConverged, match="diverged in iteration"):
@@ -209,8 +220,11 @@ def test_a_diverging_fit_and_odd_inputs_are_refused() -> None:
         nodeo(fixed[0], moving[0])
     with pytest.raises(InputError, match="at least 4 voxels"):
         nodeo(fixed[..., :3], moving[..., :3])
+    with pytest.raises(InputError, match="at least 8 voxels"):
+        nodeo(fixed[..., :7], moving[..., :7], NodeoSettings(resolution=2))
     for change, finding in (
         ({"iterations": 0}, "iterations: 0"), ({"velocity": -1.0}, "velocity: -1"), ({"box": 4}, "box: 4"),
+        ({"resolution": 3}, "resolution: 3"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=finding):
             NodeoSettings(**change)  # type: ignore[arg-type]

@@ -79,6 +79,7 @@ def test_volumes(volumes: Path) -> None:
     assert brain.cases[7].fixed_labels is not None
     assert [c.name for c in brain.calibration()] == ["oasis_0133 <- oasis_0140"]
     assert next(e.options["iterations"] for e in brain.entries() if e.key == "p+s") == 60
+    assert next(e.method for e in brain.entries() if e.key == "nodeo") == "nodeo:half"
     lung = of(Source("lung", volumes))
     (case,) = lung.cases
     assert case.fixed_labels is None
@@ -205,8 +206,8 @@ def test_lessons_are_named_after_what_they_depend_on(data: Path, volumes: Path, 
     np.savez_compressed(tmp_path / "other" / "oasis2d.npz", **content)
     other = of(Source("oasis2d", tmp_path / "other", 1))
     assert lesson(other, "symnet", tmp_path).folder != task.folder
-    small = of(Source("hippocampus", volumes))
-    assert lesson(small, "symnet", tmp_path).steps is None
+    whole = of(Source("brain3d", volumes))
+    assert lesson(whole, "symnet", tmp_path).steps is None
     assert (
         len({lesson(of(Source(n, volumes)), "symnet", tmp_path).folder for n in ("hippocampus", "brain3d")})
         == 2

@@ -95,7 +95,7 @@ def test_levels_follow_the_spacing_so_that_coarse_voxels_are_cubes() -> None:
 
 def test_levels_that_leave_too_few_voxels_are_left_out() -> None:
     chosen = settings(levels=[8, 4, 2, 1], iterations=[1, 2, 3, 4])
-    stages = pyramid.stages(pair((30, 40, 50)), chosen)
+    stages = pyramid.stages(pair((24, 40, 50)), chosen)
     assert [s.level.shrink for s in stages] == [2, 1]
     assert [s.level.iterations for s in stages] == [3, 4]
     tiny = pyramid.stages(pair((8, 9, 10)), chosen)

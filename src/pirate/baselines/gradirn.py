@@ -22,18 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pirate.baselines.losses import data, diffusion
-from pirate.baselines.parts import SLOPE, Fields, Scored, check, convolution, resized
+from pirate.baselines.parts import SLOPE, Fields, Scored, check, convolution, halved, interleaved, resized
 from pirate.energies.similarity import GlobalCorrelation, SquaredError
 from pirate.errors import UsageError
-from pirate.ops.resample import half_shape, resize
-from pirate.ops.smooth import gaussian
 from pirate.ops.warp import identity, warp_with_gradient
 
 STEP, STEP_SCALE = 0.5, 10.0
 """The first step length, and what its parameter is multiplied with, so that it learns ten times as fast."""
-
-BLUR = 1.0
-"""Sigma in voxels of the Gaussian before an image is halved."""
 
 
 class Block(nn.Module):
@@ -58,7 +53,7 @@ class Block(nn.Module):
     def forward(self, field: Tensor, fixed: Tensor, moving: Tensor) -> Tensor:
         """``u - s dE/du - N``: a field (B, d, *shape), voxels, and images (B, 1, *shape) to such a field."""
         warped, slope = warp_and_slope(moving, field)
-        x = torch.cat([field, fixed, warped], 1)
+        x = interleaved(torch.cat([field, fixed, warped], 1))
         for k, layer in enumerate(self.layers, 1):
             x = layer(x)
             x = F.leaky_relu(x, SLOPE, inplace=True) if k < len(self.layers) else x
@@ -189,5 +184,5 @@ def _pyramid(image: Tensor, levels: int) -> list[Tensor]:
     """The image (B, 1, *shape) at `levels` resolutions, coarsest first, each half of the next."""
     found = [image]
     for _ in range(levels - 1):
-        found.insert(0, resize(gaussian(found[0], BLUR), half_shape(found[0].shape[2:])))
+        found.insert(0, halved(found[0]))
     return found

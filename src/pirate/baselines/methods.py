@@ -58,7 +58,9 @@ class Method:
         return found
 
 
-_NODEO = {"published": NodeoSettings(), "multi-step": NodeoSettings(steps=8)}
+_NODEO = {
+    "published": NodeoSettings(), "multi-step": NodeoSettings(steps=8), "half": NodeoSettings(resolution=2),
+}  # fmt: skip
 _RIVALS = (
     Method("log-demons", "symmetric log-domain demons, our own implementation", symmetric=True,
            presets=log_demons.PRESETS),

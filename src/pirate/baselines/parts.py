@@ -11,13 +11,17 @@ from torch import Tensor, nn
 
 from pirate.denoisers.dncnn import CONVOLUTIONS
 from pirate.ops.compose import exponential
-from pirate.ops.resample import resize_field, unit_change
+from pirate.ops.resample import half_shape, resize, resize_field, unit_change
+from pirate.ops.smooth import gaussian
 
 WIDEST = 256
 """Channels; a card from a stranger must not ask for more."""
 
 SLOPE = 0.2
 """Of the leaky ReLU below 0."""
+
+BLUR = 1.0
+"""Sigma in voxels of the Gaussian before an image is halved."""
 
 
 class Fields(NamedTuple):
@@ -45,10 +49,20 @@ def convolution(ndim: int, before: int, after: int, stride: int = 1, side: int =
     return CONVOLUTIONS[ndim](before, after, side, stride=stride, padding=side // 2)
 
 
+def interleaved(x: Tensor) -> Tensor:
+    """The same (B, C, *shape), any unit, with a voxel's channels side by side in memory: convolutions are faster so."""
+    return x.contiguous(memory_format=torch.channels_last if x.ndim == 4 else torch.channels_last_3d)
+
+
 def padded(images: Tensor, multiple: int) -> Tensor:
     """Images (B, C, *shape), zeros behind the last voxel of each axis up to a multiple of `multiple` voxels."""
     pads = [p for n in reversed(images.shape[2:]) for p in (0, -n % multiple)]
     return F.pad(images, pads) if any(pads) else images
+
+
+def halved(image: Tensor) -> Tensor:
+    """An image (B, 1, *shape) at half the resolution, (B, 1, *half_shape)."""
+    return resize(gaussian(image, BLUR), half_shape(image.shape[2:]))
 
 
 def cut(x: Tensor, shape: Sequence[int]) -> Tensor:

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pirate.baselines.losses import data, mean_square_slope, midway, orientation
-from pirate.baselines.parts import Fields, Scored, check, convolution, cut, flows, padded
+from pirate.baselines.parts import Fields, Scored, check, convolution, cut, flows, interleaved, padded
 from pirate.denoisers.dncnn import CONVOLUTIONS
 from pirate.denoisers.unet import TRANSPOSED
 from pirate.energies.local import LocalCorrelation
@@ -82,7 +82,7 @@ class SYMNet(nn.Module):
         Returns:
             (B, d, *shape) each, voxels.
         """
-        x = padded(torch.cat([moving, fixed], 1), 2**SCALES)
+        x = interleaved(padded(torch.cat([moving, fixed], 1), 2**SCALES))
         kept: list[Tensor] = []
         for level in self.down:
             x = level(x)

@@ -28,6 +28,7 @@ from pirate.baselines.parts import (
     convolution,
     cut,
     flows,
+    interleaved,
     padded,
     resized,
     widths,
@@ -100,7 +101,7 @@ class VoxelMorph(nn.Module):
             (B, d, *half_shape) or (B, d, *shape), voxels of that grid.
         """
         shape = tuple(fixed.shape[2:])
-        x = padded(torch.cat([moving, fixed], 1), 2 ** len(self.down))
+        x = interleaved(padded(torch.cat([moving, fixed], 1), 2 ** len(self.down)))
         kept: list[Tensor] = []
         for layer in self.down:
             kept.append(F.leaky_relu(layer(x), SLOPE, inplace=True))

@@ -107,7 +107,7 @@ class Track:
 
     def entries(self) -> tuple[Entry, ...]:
         """Everything that is compared on it."""
-        known = entries(self.suffix, self.iterations)
+        known = entries(self.suffix, self.iterations, self.all_cores)
         return known if self.training else tuple(e for e in known if e.key != "gaussian")
 
 

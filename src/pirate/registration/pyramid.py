@@ -23,7 +23,7 @@ from pirate.registration.working import Images
 from pirate.settings import Level, Settings
 from pirate.solvers.solution import Record, Solution, Status
 
-LEAST_SIZE = 12
+LEAST_SIZE = 7
 """A level must leave so many voxels along every axis that it shrinks."""
 
 PATIENCE = 10
