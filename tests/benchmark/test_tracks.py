@@ -156,13 +156,16 @@ def test_obstacles_and_digests(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_checked(data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    check_folder(out, "oasis2d", 1, False)
+    out, others = tmp_path / "out", tmp_path / "others"
     assert read_record(out) is None
-    (out / "other.txt").write_text("x")
+    check_folder(out, "oasis2d", 1, False)
+    (out / "other.txt").write_text("as of a training that was interrupted")
+    check_folder(out, "oasis2d", 1, False)
+    others.mkdir()
+    (others / "other.txt").write_text("x")
     with pytest.raises(OutputError, match="holds something else"):
-        check_folder(out, "oasis2d", 1, False)
-    check_folder(out, "oasis2d", 1, True)
+        check_folder(others, "oasis2d", 1, False)
+    check_folder(others, "oasis2d", 1, True)
     plan = Plan(of(Source("oasis2d", data, 2)), (entry("start"), entry("fast")), out, 1, 2, 0)
     write_record(plan)
     record = read_record(out)

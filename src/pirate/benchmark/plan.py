@@ -119,7 +119,10 @@ class Plan:
 
 
 def check_folder(out: Path, track: str, threads: int, force: bool) -> None:
-    """Make the folder, or take one of the same benchmark; anything else in it is refused unless `force`."""
+    """Make the folder, or take one of the same benchmark; anything else in it is refused unless `force`.
+
+    Afterwards the folder holds a record, so that a run that ends while a network is trained can go on.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
         others = any(out.iterdir())
@@ -140,6 +143,8 @@ def check_folder(out: Path, track: str, threads: int, force: bool) -> None:
                 f"{printable(out)}: its {name} was {printable(str(earlier.get(name)))}, now it is {now}; expected the "
                 "same, so that numbers can be compared. Choose another --out, or add --force."
             )
+    if earlier is None:
+        write_json(out / RECORD, {"track": track, "threads": threads})
 
 
 def write_record(plan: Plan) -> None:
