@@ -2,8 +2,8 @@
 
     python tools/publish_results.py OUT TRACK --to docs/results [--note "what else a reader should know"]
 
-OUT is the folder of ``pirate benchmark TRACK --out OUT``. TRACK.md goes to the folder given, its pictures to a folder of
-their own beside it; pictures of an earlier page that this one does not show are removed.
+OUT is the folder of ``pirate benchmark TRACK --out OUT``. TRACK.md goes to the folder given, its pictures to a folder
+of their own beside it; pictures of an earlier page that this one does not show are removed.
 """
 
 from __future__ import annotations
