@@ -65,6 +65,20 @@ def test_means_intervals_and_differences() -> None:
     assert cell(main, "start", "seconds") == "-"
 
 
+def test_columns_with_nothing_in_them_are_left_out_with_their_explanation() -> None:
+    """A user's own pairs have no printed numbers beside them, and without `default` there is no difference to it."""
+    own = results(track="mine", entries=tuple(e for e in ENTRIES if e.key != "default"))
+    own = replace(own, rows=tuple(r for r in own.rows if r.entry != "default"))
+    main = named(tables(own), "main")
+    assert not {"paper", "p (Holm)", "DSC against `default`"} & set(main.columns)
+    assert "Paper" not in main.note
+    assert "Wilcoxon" not in main.note
+    assert "So few pairs" not in main.note
+    few = named(tables(results(pairs=PAIRS[:3])), "main")
+    assert "So few pairs" in few.note
+    assert "p (Holm)" in few.columns
+
+
 def test_p_is_wilcoxons_by_holm() -> None:
     keys = ("start", "greedy", "fast", "default-anatomy")
     plain = [stats.wilcoxon(DICE[k] - DICE["default"]).pvalue for k in keys]

@@ -354,7 +354,7 @@ def test_a_table_of_pairs(tmp_path: Path) -> None:
     assert first.fixed == tmp_path / "images" / "a.nii.gz"
     assert (first.split, second.split) == ("validation", None)
     assert first.files == {"fixed": first.fixed, "moving": first.moving}
-    assert check(table).lines == ["A table of 2 pairs."]
+    assert check(table).lines == ["A table of 2 pairs; every file is there."]
     table.write_text("fixed,moving,fixed_points,moving_points\nimages/a.nii.gz,images/b.nii.gz,p.csv,q.csv\n")
     assert len(check(table).missing) == 2
     with pytest.raises(InputError, match=r"line 2: fixed_points is .*p\.csv, which is not there"):
@@ -438,6 +438,6 @@ def test_the_command_prints_the_sentences_and_fails_where_something_is_missing(
     run(root)
     assert "neurite-oasis, 3-D: 3 images of 2 subjects, 3 with labels." in capsys.readouterr().out
     (root / "OASIS_OAS1_0002_MR1" / "aligned_seg35.nii.gz").unlink()
-    with pytest.raises(QualityError, match="1 things are missing"):
+    with pytest.raises(QualityError, match="one thing is missing"):
         run(root)
     assert "missing: OASIS_OAS1_0002_MR1: there are no labels" in capsys.readouterr().out

@@ -138,6 +138,22 @@ def test_images_far_apart_meet_with_an_affine_and_are_refused_without(pair: Pair
     result = register(fixed, away, affine="rigid", settings=QUICK)
     near = register(fixed, moving, affine="rigid", settings=QUICK)
     assert np.abs(result.warped.data - near.warped.data).mean() < 0.01
+    assert any("place the images apart" in note for note in result.notes)
+    assert not any("place the images apart" in note for note in near.notes)
+
+
+def test_a_start_that_is_neither_a_kind_nor_a_file_is_refused_with_the_kinds(pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    with pytest.raises(InputError, match="expected none, rigid, similarity, affine or a file"):
+        register(fixed, moving, affine="riggid", settings=QUICK)
+
+
+def test_a_budget_that_is_over_at_once_leaves_a_field_of_one_step(pair: Pair) -> None:
+    fixed, moving = pair((28, 30, 26))
+    result = register(fixed, moving, affine="none", budget=1e-9, settings=QUICK)
+    assert len(result.trace) == 1
+    assert result.status is Status.OVERTIME
+    assert result.metrics["residual"] is not None
 
 
 def test_more_smoothness_is_a_smoother_field_and_a_worse_fit(pair: Pair) -> None:

@@ -120,9 +120,9 @@ def test_time_that_is_up_ends_the_steps_with_the_field_so_far() -> None:
     images = pair((24, 24, 24))
     solution = run(images, settings(), deadline=time.monotonic() - 1)
     assert solution.status is Status.OVERTIME
-    assert not solution.trace
+    assert len(solution.trace) == 1
     assert solution.field.shape == (1, 3, 24, 24, 24)
-    assert solution.field.abs().max() == 0
+    assert 0 < solution.field.abs().max() <= 4  # a voxel of the coarsest level
 
 
 def test_an_observer_may_stop_it() -> None:

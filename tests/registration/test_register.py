@@ -18,7 +18,7 @@ from pirate.image import Image
 from pirate.io.nifti import write_image
 from pirate.io.transforms import read_transform
 from pirate.registration import inputs
-from pirate.registration.process import choose_device, using_threads
+from pirate.registration.process import choose_device, resident_memory, using_threads
 from pirate.registration.register import register as any_register
 from pirate.solvers.solution import Status
 from pirate.transform import Affine
@@ -324,6 +324,9 @@ def test_a_job_that_does_not_fit_is_refused_before_it_starts(pair: Pair) -> None
     fixed, moving = pair((28, 30, 26))
     with pytest.raises(MemoryExceeded, match="needs about"):
         register(fixed, moving, memory_limit=0.01, settings=QUICK)
+    held = (resident_memory() + 1_000_000) / 1e9  # enough for what the process holds, not for more
+    with pytest.raises(MemoryExceeded, match="needs about"):
+        register(fixed, moving, memory_limit=held, settings=QUICK)
     for limit in (float("nan"), float("inf"), -1.0):
         with pytest.raises(UsageError, match="memory limit"):
             register(fixed, moving, memory_limit=limit, settings=QUICK)

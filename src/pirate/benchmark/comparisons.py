@@ -24,6 +24,10 @@ STEP_TITLES = {
 }  # fmt: skip
 
 
+FEW = 10
+"""Pairs below which a bootstrap interval is too narrow to be trusted."""
+
+
 def tables(results: Results) -> tuple[Table, ...]:
     """All tables for which there is something."""
     found = [
@@ -61,26 +65,40 @@ def main(results: Results) -> Table:
             (titled(results, entry), count(good, results.pairs), *cells, difference, told,
              paper.of(results.track, entry.key))
         )  # fmt: skip
+    heading, lines = without_empty(heading, lines)
     name = "lung" if results.track == "lung" else "main"
     return Table(
-        name, "Main table" if name == "main" else "Lung table", _main_note(results, what), heading, tuple(lines),
-        bold(results, own, heading, measure_pairs=results.pairs),
+        name, "Main table" if name == "main" else "Lung table", _main_note(results, what, heading), heading,
+        tuple(lines), bold(results, own, heading, measure_pairs=results.pairs),
     )  # fmt: skip
 
 
-def _main_note(results: Results, what: str) -> str:
+def without_empty(
+    heading: tuple[str, ...], lines: Sequence[tuple[str, ...]]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """A table without the columns behind the second that have nothing but "-" in them."""
+    kept = [i for i in range(len(heading)) if i < 2 or any(line[i] != "-" for line in lines)]
+    return tuple(heading[i] for i in kept), [tuple(line[i] for i in kept) for line in lines]
+
+
+def _main_note(results: Results, what: str, heading: Sequence[str]) -> str:
     fair = "the same start, the same threads" + (
         "; seconds: the method alone with all threads, median of a few pairs" if results.timings else ""
     )
     source = "EMPIRE10, lung masks" if results.track == "lung" else "OASIS volumes, 35 labels, GPU"
+    against = (
+        f" {what} against `default`: paired difference with its 95 % bootstrap interval; p: Wilcoxon's signed-rank "
+        "test against `default`, corrected by Holm for all rows. Pairs share subjects, so that true intervals are "
+        "somewhat wider."
+    )
+    printed = f" Paper: DSC / neg. JD % / seconds as printed ({source})."
+    few = " So few pairs say little: their intervals are too narrow." if 1 < len(results.pairs) < FEW else ""
     return (
         f"Every method has the same pairs, {fair}. DSC: mean over the labels that both images hold, labels by nearest "
         "neighbour, brackets: 95 % by bootstrap over the pairs; HD95: mean over the labels; similarity: correlation "
         "of the fixed and the warped image; neg. JD: voxels with determinant <= 0 by central differences; NDV: "
-        f"non-diffeomorphic volume. {what} against `default`: paired difference with its 95 % bootstrap interval; p: "
-        "Wilcoxon's signed-rank test against `default`, corrected by Holm for all rows. Pairs share subjects, so that "
-        f"true intervals are somewhat wider. Paper: DSC / neg. JD % / seconds as printed ({source}). "
-        "Bold: the best of those that use no labels and have every pair."
+        f"non-diffeomorphic volume.{against if 'p (Holm)' in heading else ''}{printed if 'paper' in heading else ''} "
+        f"Bold: the best of those that use no labels and have every pair.{few}"
     )
 
 
@@ -123,8 +141,9 @@ def _smaller(
             (titled(results, entry, titles.get(key)), count(good, pairs), *cells,
              paper.of(results.track, key))
         )  # fmt: skip
-    heading = ("variant", "pairs", *columns, "paper")
-    whole = f"{note} On {_first(len(pairs))}. Paper: DSC / neg. JD % / seconds as printed.".strip()
+    heading, lines = without_empty(("variant", "pairs", *columns, "paper"), lines)
+    printed = " Paper: DSC / neg. JD % / seconds as printed." if "paper" in heading else ""
+    whole = f"{note} On {_first(len(pairs))}.{printed}".strip()
     return Table(
         name, title, whole, heading, tuple(lines),
         bold(results, [e for _, e in here], heading, measure_pairs=pairs),

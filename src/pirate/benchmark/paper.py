@@ -79,5 +79,5 @@ COSTS = {
 
 def of(track: str, key: str) -> str:
     """``DSC / negative JD % / seconds`` of an entry as printed; "-" where the paper has none."""
-    found = (EMPIRE10 if track == "lung" else OASIS).get(key)
+    found = {"oasis2d": OASIS, "brain3d": OASIS, "lung": EMPIRE10}.get(track, {}).get(key)
     return "-" if found is None else str(found)

@@ -16,6 +16,6 @@ def run(source: Path) -> None:
     for line in report.lines:
         typer.echo(printable(line))
     if report.missing:
-        raise QualityError(
-            f"{printable(source)}: {len(report.missing)} things are missing; the rest can be used."
-        )
+        n = len(report.missing)
+        found = "one thing is" if n == 1 else f"{n} things are"
+        raise QualityError(f"{printable(source)}: {found} missing; the rest can be used.")

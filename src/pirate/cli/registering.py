@@ -21,7 +21,7 @@ from pirate.io.geometry import Form
 from pirate.registration.register import register
 from pirate.registration.result import OUTPUTS, Registration, prepared
 from pirate.reporting.registration import draw
-from pirate.settings import PRESETS, parse_assignment
+from pirate.settings import PRESETS, Settings, parse_assignment
 from pirate.solvers.solution import Status
 
 log = logging.getLogger("pirate")
@@ -178,6 +178,14 @@ def folds(metrics: Mapping[str, Any]) -> str:
     )
 
 
+def data_term_name(settings: Settings) -> str:
+    """What the data term measures, as a formula in words."""
+    names = {"global": "1 - correlation", "local": "1 - local correlation", "squared": "squared error"}
+    name = names.get(settings.penalty, "- mutual information")
+    more = f" + {settings.intensity:g} x squared difference" if settings.intensity else ""
+    return f"data term, {name}{more if settings.penalty == 'local' else ''}:"
+
+
 def report(result: Registration, out: Path, seconds: float) -> None:
     """Print the few numbers that matter, then the folder."""
     m = result.metrics
@@ -188,14 +196,12 @@ def report(result: Registration, out: Path, seconds: float) -> None:
     if "dice" in m:
         typer.echo(f"Dice {m['dice_before']:.4f} -> {m['dice']:.4f} (nearest), {m['dice_vote']:.4f} (vote)")
     if m["penalty_after"] is not None:
-        names = {"global": "1 - correlation", "local": "1 - local correlation", "squared": "squared error"}
-        name = names.get(m["penalty"], "- mutual information")
-        typer.echo(f"{name} {m['penalty_before']:.4f} -> {m['penalty_after']:.4f}")
+        typer.echo(f"{data_term_name(result.settings)} {m['penalty_before']:.4f} -> {m['penalty_after']:.4f}")
     mended = f"; {m['repaired_voxels']} voxels were mended" if m["repaired_voxels"] else ""
     typer.echo(folds(m) + mended)
     typer.echo(
-        f"inverse error {m['inverse_error_median_voxels']:.3f} voxel median, "
-        f"{m['inverse_error_p999_voxels']:.3f} at 99.9 %, {m['inverse_error_max_voxels']:.2f} at most"
+        f"there and back by forward and inverse: off by {m['round_trip_median_voxels']:.3f} voxel median, "
+        f"{m['round_trip_p999_voxels']:.3f} at 99.9 %, {m['round_trip_max_voxels']:.2f} at most"
     )
     if "surprise_score" in m:
         typer.echo(f"surprise of the prior {m['surprise_score']:.2f} (1 is usual)")

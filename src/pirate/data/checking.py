@@ -53,7 +53,8 @@ def check(source: Path) -> Report:
     source = Path(source)
     if source.is_file():
         count, absent = absent_files(source)
-        return Report((f"A table of {_many(count, 'pair')}.",), tuple(absent))
+        told = "" if absent else "; every file is there"
+        return Report((f"A table of {_many(count, 'pair')}{told}.",), tuple(absent))
     if not source.is_dir():
         raise reject(source, "there is no such file or folder", "a folder of data", "Check the path.")
     reports = [_of_layout(layout) for layout in layouts.recognise(source)]

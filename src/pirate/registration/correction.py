@@ -68,10 +68,12 @@ class Outcome:
     @property
     def remark(self) -> str:
         """What happened, as a sentence."""
-        verdict = f"kept ({self.scale:g} of it)" if self.scale else "dropped"
+        part = "" if self.scale in (0, 1) else f" by {100 * self.scale:.0f} %"
+        verdict = f"kept{part}" if self.scale else "dropped"
+        mended = " (mended at the end)" if self.scale and self.folds[1] > self.folds[0] else ""
         return (
             f"the anatomy-aware prior's correction is {verdict}: voxels that fold {self.folds[0]} -> "
-            f"{self.folds[1]}, data term {self.data[0]:.4f} -> {self.data[1]:.4f}"
+            f"{self.folds[1]}{mended}, data term {self.data[0]:.4f} -> {self.data[1]:.4f}"
         )
 
 

@@ -85,7 +85,7 @@ def finish(
     with clock.stage("measure"):
         metrics: dict[str, Any] = {"identical": bool(torch.equal(found.images.fixed, found.images.moving))}
         metrics |= penalties(found.images, settings, solution.field)
-        metrics |= measure(pair, solution, found.mended, inverse.error, forward)
+        metrics |= measure(pair, solution, found.mended, inverse, forward)
         metrics |= more or {}
     return Registration(
         pair.fixed, pair.moving, warped, forward, backward, metrics, solution.status, solution.trace, settings,

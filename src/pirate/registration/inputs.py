@@ -17,6 +17,7 @@ from pirate.grid import Grid
 from pirate.image import Image
 from pirate.io import nifti
 from pirate.io.geometry import Form
+from pirate.registration.process import resident_memory
 from pirate.settings import Settings
 from pirate.transform import Affine
 
@@ -215,7 +216,14 @@ def available_memory() -> int | None:
 
 
 def check_memory(needed: int, limit: int | None) -> None:
-    """Refuse a job that would not fit, before the system kills it half way."""
+    """Refuse a job that would not fit, before the system kills it half way.
+
+    Args:
+        needed: bytes that it takes above what the process holds already.
+        limit: bytes for the whole process; None for what the system has left.
+    """
+    if limit is not None:
+        needed += resident_memory()
     allowed = limit if limit is not None else available_memory()
     if allowed is not None and needed > allowed:
         raise MemoryExceeded(

@@ -13,15 +13,19 @@ from torch import Tensor
 from pirate.evaluation.folding import folding
 from pirate.evaluation.overlap import dice, mean_dice
 from pirate.image import Image
+from pirate.ops.compose import Inverse
 from pirate.ops.repair import Repair
 from pirate.registration.apply import apply, apply_labels
 from pirate.registration.inputs import common_labels
 from pirate.registration.pair import Pair
 from pirate.solvers.solution import Solution, Status
-from pirate.transform import Transform
+from pirate.transform import Transform, interpolated
 
 UNRELATED = 0.75
 """One minus the correlation: above it after the registration the images hardly match anywhere."""
+
+MANY_VOXELS = 1_000_000
+"""Above so many the way there and back is measured on a part of them."""
 
 LISTED = 20
 """At most so many folded voxels are listed by their indices."""
@@ -31,7 +35,7 @@ FOLDS_LIMIT_PERCENT = 1.0
 
 
 def measure(
-    pair: Pair, solution: Solution, mended: Repair, inverse_error: Tensor, forward: Transform
+    pair: Pair, solution: Solution, mended: Repair, inverse: Inverse, forward: Transform
 ) -> dict[str, Any]:
     """Numbers for ``metrics.json``: folding, repair, inverse error, the field's size, overlap."""
     length = mended.field.square().sum(1).sqrt_()
@@ -44,7 +48,8 @@ def measure(
         "first_folded_voxels": mended.remaining[:LISTED].tolist(),
         "displacement_max_voxels": float(length.max()),
         "displacement_mean_voxels": float(length.double().mean()),
-        **_inverse_error(inverse_error),
+        **_ranked("inverse_error", inverse.error.flatten().cpu().numpy()),
+        **_ranked("round_trip", round_trip(mended.field, inverse.field)),
         "residual": last.residual,
         "residual_per_step": last.residual_per_step,
     }
@@ -58,11 +63,35 @@ def _infinite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _inverse_error(error: Tensor) -> dict[str, float]:
-    n = error.numel()
+def round_trip(field: Tensor, inverse: Tensor) -> NDArray[np.float64]:
+    """``|u(x) + v(x + u(x))|`` at voxels x that u does not carry out of the image, (n,), voxels; 0 if none stays.
+
+    The inverse error is what is left of the equation that v was made to solve, at the voxels of v. Here v is
+    interpolated between them: this is what a point suffers that goes there and back. Of large images every second voxel
+    along each axis is taken.
+
+    Args:
+        field: u, (1, d, *shape), voxels.
+        inverse: v, likewise.
+    """
+    u, v = (x[0].cpu().numpy() for x in (field, inverse))
+    every = (slice(None, None, 2 if u[0].size > MANY_VOXELS else 1),) * len(u)
+    x = np.stack(
+        np.meshgrid(*(np.arange(n)[s] for n, s in zip(u.shape[1:], every, strict=True)), indexing="ij"), -1
+    )
+    there = u[(slice(None), *every)].reshape(len(u), -1).T.astype(np.float64)
+    landed = x.reshape(-1, len(u)) + there
+    stays = ((landed >= 0) & (landed <= np.asarray(u.shape[1:]) - 1)).all(1)
+    back = interpolated(v, landed[stays])
+    error = np.linalg.norm(there[stays] + back, axis=1)
+    return error if error.size else np.zeros(1)
+
+
+def _ranked(name: str, error: NDArray[Any]) -> dict[str, float]:
+    n = error.size
     ranks = {"median": n // 2, "p999": min(n - 1, int(0.999 * n)), "max": n - 1}
-    placed = np.partition(error.flatten().cpu().numpy(), sorted(ranks.values()))
-    return {f"inverse_error_{name}_voxels": float(placed[rank]) for name, rank in ranks.items()}
+    placed = np.partition(error, sorted(ranks.values()))
+    return {f"{name}_{rank}_voxels": float(placed[index]) for rank, index in ranks.items()}
 
 
 def label_scores(

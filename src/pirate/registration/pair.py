@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirate.errors import UsageError, reject
+from pirate.errors import UsageError, printable, reject
 from pirate.grid import Grid
 from pirate.image import Image
 from pirate.io import itk
@@ -111,7 +111,9 @@ class Pair:
             fixed_mask=self.fixed_mask, moving_mask=self.moving_mask, device=device,
         )  # fmt: skip
         inputs.check_overlap(self.fixed, self.moving, found.affine)
-        remarks = (found.note,) if found.note else ()
+        remarks: tuple[str, ...] = (found.note,) if found.note else ()
+        if inputs.overlap(self.fixed.grid, self.moving.grid, Affine(np.eye(4))) == 0:
+            remarks += ("their headers place the images apart; they were brought together all the same.",)
         return replace(self, affine=_in_plane(found.affine, self.fixed.grid), remarks=remarks)
 
     @property
@@ -204,7 +206,14 @@ def read_start(affine: str | os.PathLike[str] | Affine) -> Affine | None:
     """Turn the `affine` option into an `Affine`; None for "none" and for what has yet to be found."""
     if isinstance(affine, Affine):
         return affine
-    return None if str(affine) in ("none", *FOUND) else itk.read_affine(Path(affine))
+    if str(affine) in ("none", *FOUND):
+        return None
+    if not Path(affine).exists():
+        raise reject(
+            "affine", f"there is no such kind or file, {printable(affine)}", f"none, {', '.join(FOUND)} or a file",
+            "Correct it.",
+        )  # fmt: skip
+    return itk.read_affine(Path(affine))
 
 
 def _in_plane(affine: Affine | None, grid: Grid) -> Affine | None:

@@ -113,7 +113,7 @@ def solve(
         settings: constants, scheme "compositional".
         denoiser: D, or None; a `Corrector` is called at the end only.
         observe: called after every step.
-        deadline: `time.monotonic()` after which no further step is started.
+        deadline: `time.monotonic()` after which no further step is started; the first one always is.
 
     Returns:
         The solution; its field is (1, d, *shape) in voxels of the last stage's images.
@@ -172,8 +172,6 @@ def _steps(
     values: list[float] = []
     kept = 0  # the step since when the size has been the same
     for t in range(level.iterations):
-        if deadline is not None and time.monotonic() >= deadline:
-            return
         value, moved = step(field, spare, other, size)
         residual = size / max(longest(field), size) if moved else 0.0
         yield Record(t, size, value, residual, residual / size)
@@ -183,6 +181,8 @@ def _steps(
         if denoiser is not None and (t + 1) % settings.every == 0 and acts_on(denoiser, level.shrink):
             field.add_(_noise(denoiser, step.images, field, level), alpha=-level.tau)
         if not moved or size < SHORTEST or _flat(values, settings.tolerance):
+            return
+        if deadline is not None and time.monotonic() >= deadline:
             return
 
 

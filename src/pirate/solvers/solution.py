@@ -23,7 +23,7 @@ class Status(enum.Enum):
     DIVERGED = "the field or its energy stopped being finite; the last finite field is returned"
     STOPPED = "the iteration was asked to stop before the tolerance was met"
     SETTLED = "on every level the data term stopped improving"
-    FINISHED = "every level took all its steps"
+    FINISHED = "the steps were spent before the data term stopped improving on every level"
     OVERTIME = "the time budget was spent; the field is the best so far"
     ENDED = "the method ended by its own rule"
 

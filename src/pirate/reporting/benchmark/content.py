@@ -76,7 +76,11 @@ def machine(measured: Measured) -> str:
     """Processor, cores and memory in a line."""
     facts = measured.machine
     cores = facts.get("cores", "")
-    parts = [facts.get("processor", ""), f"{cores} cores" if cores else "", facts.get("memory", "")]
+    parts = [
+        facts.get("processor", ""),
+        counted(int(cores), "core") if cores else "",
+        facts.get("memory", ""),
+    ]
     return ", ".join(filter(None, parts))
 
 

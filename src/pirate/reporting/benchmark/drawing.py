@@ -50,9 +50,8 @@ def _numbers(measured: Measured, folder: Path) -> Iterator[Figure]:
         mean = float(start.mean()) if len(start) else float("nan")
         if any(np.isfinite(s.seconds) and s.seconds > 0 for s in found):
             path = against_time(folder / "dice-time.png", found, mean, f"{title}: overlap against time")
-            caption = (
-                f"Mean DSC over {told} against the median time of a pair, the method alone on the machine."
-            )
+            alone = ", the method alone on the machine" if measured.timings else ""
+            caption = f"Mean DSC over {told} against the median time of a pair{alone}."
             yield Figure(path, "DSC against time", caption)
         if gathered.having(found, "folds"):
             path = against_folds(folder / "dice-folds.png", found, mean, f"{title}: overlap against folding")
