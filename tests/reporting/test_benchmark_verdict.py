@@ -43,7 +43,7 @@ def test_we_win_and_by_how_much() -> None:
     assert (
         "It leads SyN (CC) (0.7500, 0.20 % folds) by 0.0500." in text
     )  # every pair differs by as much: no interval
-    assert "No rival beats default in folds, HD95 or time." in text
+    assert "No rival beats default beyond chance in folds, HD95 or time." in text
 
 
 def test_the_interval_is_that_of_the_paired_difference() -> None:

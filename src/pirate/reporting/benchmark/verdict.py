@@ -154,7 +154,11 @@ def _elsewhere(free: Sequence[Score], by: str) -> list[str]:
             )
     if parts:
         return [f"A rival beats {_own(ours)} in {listed(parts)}."]
-    return [f"No rival beats {_own(ours)} in {listed(asked).replace(' and ', ' or ')}."] if asked else []
+    return (
+        [f"No rival beats {_own(ours)} beyond chance in {listed(asked).replace(' and ', ' or ')}."]
+        if asked
+        else []
+    )
 
 
 def _beats(rival: Score, ours: Score, name: str) -> bool:
