@@ -111,7 +111,7 @@ def entries(of: str = "", iterations: int = 0, large: bool = False) -> tuple[Ent
 
 def _rivals(large: bool) -> tuple[Entry, ...]:
     return (
-        Entry(START, "start (affine)", "", "main"),
+        Entry(START, "start", "", "main"),
         Entry("syn-default", "SyN (ANTsPy's default)", "syn:antspy-default", "main"),
         Entry("syn-cc", "SyN (CC)", "syn:cc", "main"),
         Entry("log-demons", "Log-Demons", "log-demons", "main"),
