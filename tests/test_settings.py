@@ -195,9 +195,10 @@ def test_the_paper_preset_has_no_knob() -> None:
 
 
 @pytest.mark.parametrize("name", ["fast", "default", "best"])
-def test_a_small_volume_takes_more_fine_steps(name: str) -> None:
+def test_a_small_volume_takes_more_steps(name: str) -> None:
     large, small = preset(name, 3), preset(name, 3, SMALL)
-    assert small.level(2).iterations > large.level(2).iterations
+    steps = [sum(p.level(i).iterations for i in range(3)) for p in (small, large)]
+    assert steps[0] > 1.5 * steps[1]
     assert preset(name, 3, SMALL + 1) == large
     assert preset(name, 2, 100) == preset(name, 2)
     assert preset("paper", 3, 100) == preset("paper", 3)

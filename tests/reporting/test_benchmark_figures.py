@@ -94,7 +94,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[list, Path]:
         (NOTHING, rows(NOTHING, [0.5] * 4)), (SYN, rows(SYN, [0.7, 0.71, 0.72, 0.73], 0.0, 9)),
         (NETWORK, rows(NETWORK, [0.65, 0.66, math.nan, 0.67], 0.4, 0.1)), (OURS, rows(OURS, [0.75] * 4)),
         (ANATOMY, rows(ANATOMY, [0.8] * 4)), (PIRATE, rows(PIRATE, [0.72] * 4, 0.01)),
-        (PLUS, rows(PLUS, [0.73] * 4)), (SMOOTH, rows(SMOOTH, [0.7] * 2, 0.2)), (TV, rows(TV, [0.6] * 2, 0.1)),
+        (PLUS, rows(PLUS, [0.73] * 4)), (SMOOTH, rows(SMOOTH, [0.7] * 3, 0.2)), (TV, rows(TV, [0.6] * 3, 0.1)),
     ]  # fmt: skip
     deq = history(folder / "deq", ["step", "loss", "nfe", "validation_loss", "validation_nfe", "validation_residual"],
                   [[0, "", "", 0.9, 30, 0.02], [50, 0.8, 28, 0.7, 25, 0.01]])  # fmt: skip
@@ -128,6 +128,13 @@ def test_every_exhibit_is_drawn_and_nothing_else_is_there(everything) -> None:
         assert figure.title
         assert figure.caption.endswith(".")
         assert figure.path.stat().st_size < 1_000_000
+
+
+def test_the_ablation_is_drawn_on_the_pairs_of_its_table(everything) -> None:
+    """The variants have a third row, of a pair that is shown in pictures."""
+    figures, _ = everything
+    caption = next(f.caption for f in figures if f.path.stem == "ablation")
+    assert "on 2 pairs" in caption
 
 
 def test_ours_and_rivals_have_their_colours(everything) -> None:

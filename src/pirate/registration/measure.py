@@ -24,8 +24,8 @@ from pirate.transform import Transform, interpolated
 UNRELATED = 0.75
 """One minus the correlation: above it after the registration the images hardly match anywhere."""
 
-MANY_VOXELS = 1_000_000
-"""Above so many the way there and back is measured on a part of them."""
+TRIPS = 100_000
+"""At about so many voxels at most, a lattice of them, the way there and back is measured: more would take memory."""
 
 LISTED = 20
 """At most so many folded voxels are listed by their indices."""
@@ -67,15 +67,15 @@ def round_trip(field: Tensor, inverse: Tensor) -> NDArray[np.float64]:
     """``|u(x) + v(x + u(x))|`` at voxels x that u does not carry out of the image, (n,), voxels; 0 if none stays.
 
     The inverse error is what is left of the equation that v was made to solve, at the voxels of v. Here v is
-    interpolated between them: this is what a point suffers that goes there and back. Of large images every second voxel
-    along each axis is taken.
+    interpolated between them: this is what a point suffers that goes there and back. Of large images a lattice of
+    about `TRIPS` voxels is taken.
 
     Args:
         field: u, (1, d, *shape), voxels.
         inverse: v, likewise.
     """
     u, v = (x[0].cpu().numpy() for x in (field, inverse))
-    every = (slice(None, None, 2 if u[0].size > MANY_VOXELS else 1),) * len(u)
+    every = (slice(None, None, math.ceil((u[0].size / TRIPS) ** (1 / len(u)))),) * len(u)
     x = np.stack(
         np.meshgrid(*(np.arange(n)[s] for n, s in zip(u.shape[1:], every, strict=True)), indexing="ij"), -1
     )

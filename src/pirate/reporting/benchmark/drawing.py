@@ -74,12 +74,13 @@ def _landmarks(measured: Measured, folder: Path, found: Sequence[Score]) -> Iter
 
 
 def _ablation(measured: Measured, folder: Path) -> Iterator[Figure]:
-    """The parts of the paper's method and the controls, on the pairs that all have."""
+    """The parts of the paper's method and the controls, on the pairs of the table beside it."""
     variants = gathered.having(gathered.scores(measured, exhibits.VARIANTS), "dice")
     if not variants:
         return
     whole = [s for s in gathered.scores(measured) if s.entry.key in exhibits.WHOLE]
-    pairs = gathered.pairs_of(variants)
+    run = gathered.pairs_of(variants)  # with those that are shown in pictures
+    pairs = run & set(measured.track.pairs[: measured.ablation_pairs]) or run
     plain = [dataclasses.replace(s, entry=dataclasses.replace(s.entry, ours=False)) for s in variants]
     found = gathered.on_pairs([*plain, *gathered.having(whole, "dice")], pairs)
     start = gathered.before(measured, "dice_before", pairs)
