@@ -113,7 +113,7 @@ class Pair:
         inputs.check_overlap(self.fixed, self.moving, found.affine)
         remarks: tuple[str, ...] = (found.note,) if found.note else ()
         if inputs.overlap(self.fixed.grid, self.moving.grid, Affine(np.eye(4))) == 0:
-            remarks += ("their headers place the images apart; they were brought together all the same.",)
+            remarks += ("the headers place the images apart; they were brought together all the same.",)
         return replace(self, affine=_in_plane(found.affine, self.fixed.grid), remarks=remarks)
 
     @property
