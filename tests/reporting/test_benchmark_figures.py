@@ -130,6 +130,17 @@ def test_every_exhibit_is_drawn_and_nothing_else_is_there(everything) -> None:
         assert figure.path.stat().st_size < 1_000_000
 
 
+def test_seconds_of_registrations_that_had_the_machine_to_themselves_count() -> None:
+    """Where some methods were timed alone, the others have a time only if they ran one at a time on all cores."""
+    found = [(SYN, rows(SYN, [0.7, 0.7], 0.0, 9)), (OURS, rows(OURS, [0.8, 0.8], 0.0, 2))]
+    timed = [Timing(SYN.key, (5.0,), 100, 2)]
+    for all_cores, wanted in ((False, math.nan), (True, 2.0)):
+        whole = measured(found, timed, of=dataclasses.replace(track(), all_cores=all_cores))
+        seconds = {s.entry.key: s.seconds for s in scores(whole)}
+        assert seconds[SYN.key] == 5
+        assert seconds[OURS.key] == pytest.approx(wanted, nan_ok=True)
+
+
 def test_the_ablation_is_drawn_on_the_pairs_of_its_table(everything) -> None:
     """The variants have a third row, of a pair that is shown in pictures."""
     figures, _ = everything

@@ -75,7 +75,8 @@ def scores(measured: Measured, groups: Collection[str] = ("main",)) -> list[Scor
         bad = [row for row in rows if row.error]
         good = tuple(row for row in rows if not row.error)
         first = bad[0].error if bad else ""
-        meanwhile = float(np.median([row.seconds for row in good])) if good and not alone else float("nan")
+        counts = not alone or measured.track.all_cores  # there every registration has the machine to itself
+        meanwhile = float(np.median([row.seconds for row in good])) if good and counts else float("nan")
         found.append(Score(entry, good, len(bad), first, len(rows), alone.get(entry.key, meanwhile)))
     return found
 
