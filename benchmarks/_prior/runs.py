@@ -55,7 +55,6 @@ class Track:
         pairs: (fixed, moving).
         training: pairs of training subjects, for strengths.
         processes: how many registrations run at a time, each on one thread; 1 gives all threads to one.
-        iterations: of the paper iteration; 0 leaves the preset's.
         affine: the start of `default`; the paper iteration has none.
     """
 
@@ -63,7 +62,6 @@ class Track:
     pairs: list[tuple[Subject, Subject]]
     training: list[tuple[Subject, Subject]]
     processes: int
-    iterations: int = 0
     affine: str = "none"
 
 
@@ -76,7 +74,7 @@ def track(name: str, data: Path, count: int) -> Track:
             people = subjects.brain3d(data, names=group)
             found += [(a, b) for a in people for b in people if a is not b]
         training = subjects.brain3d(data, names=["oasis_0133", "oasis_0140"])
-        return Track(name, found[:count], [(training[0], training[1])], 1, iterations=60)
+        return Track(name, found[:count], [(training[0], training[1])], 1)
     read = {"oasis2d": subjects.oasis2d, "hippocampus": subjects.hippocampus}[name]
     return Track(
         name,
@@ -156,8 +154,6 @@ class Worker:
         prior = self.prior(variant)
         if prior != "none":
             changes.setdefault("sigma", SIGMA)
-        if variant.preset == "paper" and self.track.iterations:
-            changes.setdefault("iterations", self.track.iterations)
         return register(
             image(fixed), image(moving), preset=variant.preset, smoothness=smoothness, prior=prior,
             affine="none" if variant.preset == "paper" else self.track.affine,

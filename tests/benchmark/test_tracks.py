@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -78,7 +80,7 @@ def test_volumes(volumes: Path) -> None:
     assert brain.pairs[-1] == "fstrain_06 <- fstrain_05"
     assert brain.cases[7].fixed_labels is not None
     assert [c.name for c in brain.calibration()] == ["oasis_0133 <- oasis_0140"]
-    assert next(e.options["iterations"] for e in brain.entries() if e.key == "p+s") == 60
+    assert (hippocampus.few, brain.few) == ({"syn-cc": 40}, {"syn-cc": 1})
     assert next(e.method for e in brain.entries() if e.key == "nodeo") == "nodeo:half"
     lung = of(Source("lung", volumes))
     (case,) = lung.cases
@@ -103,13 +105,12 @@ def test_what_is_not_there_is_refused(tmp_path: Path, volumes: Path) -> None:
 
 
 def test_keys_are_unique_and_groups_known() -> None:
-    known = entries("-x", 7)
+    known = entries("-x")
     assert len({e.key for e in known}) == len(known)
     assert {e.group for e in known} == set(GROUPS)
     for e in known:
         if e.paper:
             preset(e.method, 3).changed(e.options).check_stability(3)
-            assert e.options["iterations"] == 7
     assert next(e for e in known if e.supervised).prior == "anatomy-x"
 
 
@@ -271,3 +272,9 @@ def test_roles_follow_the_gain_of_default() -> None:
     assert roles([row("fast", "a", 0.9)], pairs) == {"first": 0}
     assert roles(rows[:1], ("a",)) == {"first": 0}
     assert roles([], ()) == {}
+
+
+def test_a_slow_entry_has_the_first_pairs_only(plan_of: Callable[..., Plan]) -> None:
+    plan = plan_of(entry("fast"), entry("syn-cc"), entry("p+s"))
+    short = replace(plan, track=replace(plan.track, few={"syn-cc": 2, "p+s": 9}), ablation_pairs=3)
+    assert [len(short.pairs_of(e)) for e in short.entries] == [4, 2, 3]

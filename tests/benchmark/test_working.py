@@ -178,17 +178,18 @@ def test_what_goes_wrong_is_a_row(plan_of: Callable[..., Plan], monkeypatch: pyt
     assert "oasis2d.npz" in unread.error
 
 
-def test_controls_are_as_strong_as_they_say(plan_of: Callable[..., Plan]) -> None:
+def test_controls_are_as_strong_as_they_say(
+    plan_of: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plan_of(entry("gaussian"))
     worker = Worker(plan.track.source, plan.out, 1)
-    short = replace(worker.track, iterations=20)
-    worker._track = short
+    assert {f.shape for f in worker._training_fields()} == {(1, 2, 16, 20)}
+    fields = [torch.randn((1, 2, 16, 20), generator=torch.Generator().manual_seed(s)) for s in range(2)]
+    monkeypatch.setattr(worker, "_training_fields", lambda: fields)  # rough ones: every Gaussian changes them
     gaussian = worker.prior(entry("gaussian"))
     assert isinstance(gaussian, Gaussian)
     assert worker.prior(entry("gaussian")) is gaussian  # built once
     learned = plug.load("pirate", 2, resolution=2)
-    fields = worker._training_fields()
-    assert fields[0].shape == (1, 2, 16, 20)
     strong = controls.strength(lambda z: learned(z, controls.SIGMA), fields)  # type: ignore[call-arg]
     assert controls.strength(lambda z: gaussian(z, controls.SIGMA), fields) == pytest.approx(strong, rel=1e-3)
     assert controls.strength(lambda z: torch.zeros_like(z), [torch.full((1, 2, 4, 4), 2.0)]) == 2.0

@@ -98,15 +98,14 @@ class Entry:
         return ""
 
 
-def entries(of: str = "", iterations: int = 0, large: bool = False) -> tuple[Entry, ...]:
+def entries(of: str = "", large: bool = False) -> tuple[Entry, ...]:
     """Everything that is compared.
 
     Args:
         of: what the names of the priors end with, where a data set has its own.
-        iterations: of the paper's iteration; 0 leaves the preset's.
         large: the volumes are so large that NODEO, an hour for a pair on two cores, is fitted at half resolution.
     """
-    return (*_rivals(large), *_ours(of, iterations), *_ablation(of, iterations))
+    return (*_rivals(large), *_ours(of), *_ablation(of))
 
 
 def _rivals(large: bool) -> tuple[Entry, ...]:
@@ -126,10 +125,10 @@ def _rivals(large: bool) -> tuple[Entry, ...]:
     )
 
 
-def _ours(of: str, iterations: int) -> tuple[Entry, ...]:
+def _ours(of: str) -> tuple[Entry, ...]:
     return (
-        _paper("pirate", "PIRATE", "main", f"pirate{of}", iterations),
-        _paper("pirate-plus", "PIRATE+", "main", f"pirate-plus{of}", iterations, method="paper-plus"),
+        _paper("pirate", "PIRATE", "main", f"pirate{of}"),
+        _paper("pirate-plus", "PIRATE+", "main", f"pirate-plus{of}", method="paper-plus"),
         Entry("fast", "pirate `fast`", "fast", "main", ours=True),
         Entry(REFERENCE, "pirate `default`", "default", "main", ours=True),
         Entry("best", "pirate `best`", "best", "main", ours=True),
@@ -140,19 +139,19 @@ def _ours(of: str, iterations: int) -> tuple[Entry, ...]:
     )  # fmt: skip
 
 
-def _ablation(of: str, iterations: int) -> tuple[Entry, ...]:
-    pirate_, plus, n = f"pirate{of}", f"pirate-plus{of}", iterations
+def _ablation(of: str) -> tuple[Entry, ...]:
+    pirate_, plus = f"pirate{of}", f"pirate-plus{of}"
     return (
-        _paper("p", "P", "ablation", "", n, {"alpha": 0.0}),
-        _paper("p+s", "P+S", "ablation", "", n),
-        _paper("p+r", "P+R", "ablation", pirate_, n, {"alpha": 0.0}),
-        _paper("p+d", "P+D", "ablation", plus, n, {"alpha": 0.0}),
-        _paper("random", "random network for R", "control", f"random:{pirate_}", n),
-        _paper("gaussian", "Gaussian as strong as R", "control", f"gaussian:{pirate_}", n),
-        _paper("tv", "TV for R", "tv", "tv", n),
-        _paper("pirate-fixed", "PIRATE, fixed step", "step", pirate_, n, FIXED_STEP),
-        _paper("pirate-plus-cosine", "PIRATE+, cosine step", "step", plus, n),
-        _paper("pirate-plus-fixed", "PIRATE+, fixed step", "step", plus, n, FIXED_STEP),
+        _paper("p", "P", "ablation", "", {"alpha": 0.0}),
+        _paper("p+s", "P+S", "ablation", ""),
+        _paper("p+r", "P+R", "ablation", pirate_, {"alpha": 0.0}),
+        _paper("p+d", "P+D", "ablation", plus, {"alpha": 0.0}),
+        _paper("random", "random network for R", "control", f"random:{pirate_}"),
+        _paper("gaussian", "Gaussian as strong as R", "control", f"gaussian:{pirate_}"),
+        _paper("tv", "TV for R", "tv", "tv"),
+        _paper("pirate-fixed", "PIRATE, fixed step", "step", pirate_, FIXED_STEP),
+        _paper("pirate-plus-cosine", "PIRATE+, cosine step", "step", plus),
+        _paper("pirate-plus-fixed", "PIRATE+, fixed step", "step", plus, FIXED_STEP),
     )
 
 
@@ -161,12 +160,10 @@ def _paper(
     title: str,
     group: str,
     prior: str,
-    iterations: int,
     changes: Mapping[str, Any] | None = None,
     method: str = "paper",
 ) -> Entry:
     options = dict(changes or {}) | ({"sigma": SIGMA} if prior else {})
-    options |= {"iterations": iterations} if iterations else {}
     return Entry(key, title, method, group, options, prior, ours=True)
 
 

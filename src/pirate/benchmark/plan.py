@@ -78,11 +78,9 @@ class Plan:
 
     def pairs_of(self, entry: Entry) -> range:
         """The pairs on which an entry counts."""
-        return range(
-            len(self.track.pairs)
-            if entry.group == "main"
-            else min(self.ablation_pairs, len(self.track.pairs))
-        )
+        every = len(self.track.pairs)
+        some = every if entry.group == "main" else self.ablation_pairs
+        return range(min(some, self.track.few.get(entry.key, every), every))
 
     def obstacle(self, entry: Entry) -> str:
         """Why an entry cannot be run at all; empty if it can."""

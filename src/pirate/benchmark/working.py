@@ -185,14 +185,12 @@ class Worker:
 
     def _training_fields(self) -> list[Tensor]:
         """Fields (1, d, *shape) of training pairs by P+S, voxels of the grid on which the prior acts."""
-        options = {"iterations": self.track.iterations} if self.track.iterations else {}
         found = []
         for case in self.track.calibration():
             start = None if self.track.affine == "none" else align(case.fixed, case.moving, "affine").affine
             result = register_with(
-                "paper", case.fixed, case.moving, options=options, affine="none" if start is None else start,
-                threads=self.threads,
-            )  # fmt: skip
+                "paper", case.fixed, case.moving, affine="none" if start is None else start, threads=self.threads
+            )
             whole = torch.from_numpy(result.field)[None]
             shape = field_shape(tuple(whole.shape[2:]), preset("paper", self.track.ndim).resolution)
             found.append(resize_field(whole, shape))
