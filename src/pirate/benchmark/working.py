@@ -189,7 +189,11 @@ class Worker:
         for case in self.track.calibration():
             start = None if self.track.affine == "none" else align(case.fixed, case.moving, "affine").affine
             result = register_with(
-                "paper", case.fixed, case.moving, affine="none" if start is None else start, threads=self.threads
+                "paper",
+                case.fixed,
+                case.moving,
+                affine="none" if start is None else start,
+                threads=self.threads,
             )
             whole = torch.from_numpy(result.field)[None]
             shape = field_shape(tuple(whole.shape[2:]), preset("paper", self.track.ndim).resolution)
