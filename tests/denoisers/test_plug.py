@@ -64,7 +64,7 @@ def test_a_loaded_prior_carries_nothing_over_from_its_probe():
 @pytest.mark.parametrize("prior", ["", "TV", "dncnn", "weights.pt", "tv "])
 def test_an_unknown_name_lists_what_is_possible(prior):
     with pytest.raises(
-        UsageError, match=r"none, gaussian, tv, pirate, pirate-plus, anatomy .*, a weight file FILE"
+        UsageError, match=r"none, gaussian, tv, pirate, pirate-plus, anatomy, .*, a weight file FILE"
     ):
         load(prior, 2)
 

@@ -45,9 +45,9 @@ def test_all_figures_are_written_whole_and_nothing_else(pair, tmp_path):
     folder = tmp_path / "new" / "figures"
     written = figures.write_all(
         folder, pair.fixed, pair.moving.data, pair.moving.data, pair.field, trace(),
-        pair.fixed_labels.data, pair.moving_labels.data,
+        pair.fixed_labels.data, pair.moving_labels.data, np.abs(pair.field).sum(0),
     )  # fmt: skip
-    names = ["slices", "difference", "warped_grid", "determinant", "convergence", "labels"]
+    names = ["slices", "difference", "warped_grid", "determinant", "convergence", "labels", "surprise"]
     assert [p.name for p in written] == [f"{n}.png" for n in names]
     assert sorted(folder.iterdir()) == sorted(written)
     for path in written:

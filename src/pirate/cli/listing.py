@@ -10,15 +10,13 @@ import typer
 
 from pirate.denoisers import zoo
 from pirate.denoisers.zoo import Shipped
-from pirate.io.weights import Card
+from pirate.io.weights import Card, Scalar
 
 CLASSICAL = (
     ("none", "no prior"),
     ("gaussian", "a Gaussian filter; not trained"),
     ("tv", "total variation; not trained"),
 )
-SHOWN = 12
-"""So many figures of a card at most are listed."""
 
 
 def run(as_json: bool, folder: Path | None = None) -> None:
@@ -53,10 +51,39 @@ def described(entry: Shipped, card: Card) -> list[str]:
     ]
     if card.sigma_min > 0:  # else it was not trained on noise
         lines.append(f"  noise levels {card.sigma_min:g} to {card.sigma_max:g} voxels of that grid")
-    figures = [f"{name} {value}" for name, value in sorted(card.metrics.items())][:SHOWN]
-    if figures:
-        lines.append(f"  {', '.join(figures)}")
+    lines += [f"  {words}" for words in figures(card)]
     return [*lines, f"  {entry.file}, sha256 {entry.sha256[:16]}, made by: {entry.command}"]
+
+
+def figures(card: Card) -> list[str]:
+    """Return what the figures of a card mean, a sentence each; `pirate priors --json` has all of them."""
+    m, found = card.metrics, []
+    if "coloured_db" in m and "white_db" in m:
+        kinds = [
+            f"{kind} noise {_number(m[f'{kind}_db'])} dB (the best Gaussian filter "
+            f"{_number(m[f'{kind}_best_gaussian_db'])} dB)"
+            for kind in ("coloured", "white")
+        ]
+        found.append(
+            f"noise taken off held-out fields, {_number(m['sigma'])} voxels of it: {', '.join(kinds)}"
+        )
+    if "largest_singular_value" in m:
+        found.append(
+            f"largest singular value {_number(m['largest_singular_value'])}; at most 1 never expands"
+        )
+    if "folds_percent_before" in m:
+        found.append(
+            f"held-out pairs, before and after this training: loss {_number(m['loss_before'])} and "
+            f"{_number(m['loss_after'])}, folds {_number(m['folds_percent_before'])} and "
+            f"{_number(m['folds_percent_after'])} %"
+        )
+    if "dice_before" in m:
+        found.append(f"Dice of held-out pairs {m['dice_before']:.4f} without it, {m['dice']:.4f} with it")
+    return found
+
+
+def _number(value: Scalar) -> str:
+    return f"{value:.3g}" if isinstance(value, int | float) else str(value)
 
 
 def _grid(resolution: float) -> str:

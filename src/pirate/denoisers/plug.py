@@ -24,11 +24,15 @@ from pirate.denoisers.total_variation import TotalVariation
 from pirate.errors import InputError, UsageError, printable, reject
 
 NAMED = {"none": Identity, "gaussian": Gaussian, "tv": TotalVariation}
-CHOICES = (
-    "none, gaussian, tv, pirate, pirate-plus, anatomy (`pirate priors` lists what ships), "
-    "a weight file FILE.safetensors, or package.module:function"
-)
 PROBE = (14, 12, 10)  # voxels per axis; unequal, so that exchanged axes are noticed
+
+
+def choices() -> str:
+    """What ``--prior`` takes, in words."""
+    return (
+        f"{', '.join([*NAMED, *zoo.names()])} (`pirate priors` tells what each is), "
+        "a weight file FILE.safetensors, or package.module:function"
+    )
 
 
 class Denoiser(Protocol):
@@ -82,7 +86,7 @@ def load(
         entry = zoo.find(prior, ndim, resolution)
         denoiser = load_denoiser(zoo.path_of(entry), ndim, device, entry.sha256, resolution)
     else:
-        raise UsageError(f"There is no prior named {printable(prior)!r}; possible are {CHOICES}.")
+        raise UsageError(f"There is no prior named {printable(prior)!r}; possible are {choices()}.")
     return checked(denoiser, prior, ndim, torch.device(device))
 
 
@@ -163,7 +167,7 @@ def _imported(prior: str) -> Denoiser:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # the module is the user's: anything can happen while it runs
         finding = f"cannot be imported ({type(error).__name__}: {printable(str(error))[:200]})"
-        raise reject(prior, finding, CHOICES, "Check the spelling and PYTHONPATH.") from error
+        raise reject(prior, finding, choices(), "Check the spelling and PYTHONPATH.") from error
     if not callable(found):
         raise reject(prior, "is not callable", "a function D(field, sigma)", "Name the function itself.")
     return cast(Denoiser, found)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pirate.grid import Grid
 
 Array = NDArray[Any]
-NAMES = ("sagittal", "coronal", "axial")  # by the world axis that is perpendicular to the plane
 LETTERS = (("L", "R"), ("P", "A"), ("I", "S"))
 MARGIN_MM = 8.0
 OFFSET_MM = 10.0  # the sagittal plane lies beside the midline, where there is something to see
@@ -146,8 +145,9 @@ def _turned(array: Array, source: tuple[int, ...], flipped: tuple[bool, ...]) ->
 
 
 def _views(world: tuple[int, ...], middle: list[int]) -> tuple[View, ...]:
+    """Planes by name; a flat image without orientation looks axial, so that one is called a slice."""
     if len(world) == 2:
-        return (View(NAMES[({0, 1, 2} - set(world)).pop()], 0, 1, None),)
+        return (View({0: "sagittal", 1: "coronal"}.get(({0, 1, 2} - set(world)).pop(), "slice"), 0, 1, None),)
     return (
         View("axial", 0, 1, middle[2]),
         View("coronal", 0, 2, middle[1]),

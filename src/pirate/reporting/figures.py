@@ -1,4 +1,4 @@
-"""Pictures of one registration: before and after, difference, deformation, determinant, convergence, labels.
+"""Pictures of one registration: before and after, difference, deformation, determinant, convergence, labels, surprise.
 
 Every function takes arrays on the fixed grid, writes one PNG whole or not at all, and returns its path.
 """
@@ -34,6 +34,7 @@ from pirate.reporting.shades import FIRE, GREY, PURPLE_ORANGE, rgb
 from pirate.solvers.solution import Record
 
 SIDES = "neurological: the subject's left is on the left"
+SURPRISING = 1.0  # voxels; most of a good field has a tenth of it
 LATTICE = 24  # lines of the warped grid along the longer side of a view
 FINER = 2  # parts of a voxel in which outlines of labels are drawn
 PALETTE = ("#ee6677", "#ccbb44", "#66ccee", "#ee7733", "#aa3377", "#bbbbbb", "#228833", "#ee3377", "#33bbee",
@@ -76,6 +77,7 @@ def write_all(
     trace: Sequence[Record],
     fixed_labels: Array | None = None,
     warped_labels: Array | None = None,
+    surprise: Array | None = None,
 ) -> list[Path]:
     """Draw every figure into `folder`, which is made if it is missing.
 
@@ -88,6 +90,7 @@ def write_all(
         trace: what the solver recorded; without records there is no figure of the convergence.
         fixed_labels: (*shape), integers.
         warped_labels: (*shape), integers; the figure of the labels needs both.
+        surprise: (*shape), voxels, how much the shipped prior would change the field.
 
     Returns:
         the files written.
@@ -104,6 +107,8 @@ def write_all(
         written.append(convergence(folder / "convergence.png", trace))
     if fixed_labels is not None and warped_labels is not None:
         written.append(label_overlay(folder / "labels.png", scene, fixed_labels, warped_labels))
+    if surprise is not None:
+        written.append(surprise_map(folder / "surprise.png", scene, surprise))
     return written
 
 
@@ -204,6 +209,25 @@ def determinant_map(path: Path, scene: Scene, field: Array) -> Path:
         letters(sheet, panel, display, view)
         sheet.head(0, column, view.name)
     sheet.bar(PURPLE_ORANGE, (-2, 2), "determinant", [-2, -1, 0, 1, 2], ["≤1/4", "1/2", "1", "2", "≥4"])
+    return sheet.save(path)
+
+
+def surprise_map(path: Path, scene: Scene, surprise: Array) -> Path:
+    """How far the learned prior would move each voxel, ``|phi - D(phi)|``; `surprise` (*shape), voxels."""
+    display = scene.display
+    note = f"how far the learned prior would change the field: bright where it is unusual · {SIDES}"
+    sheet = _strip(display, "Surprise of the prior", note, bar=True)
+    for column, view in enumerate(display.views):
+        panel = sheet.panels[0][column]
+        inside = without_holes(display.plane(scene.inside, view))
+        shown = np.where(inside, display.plane(surprise, view), 0.0)
+        show(sheet, panel, shown, display, view, FIRE, (0, SURPRISING))
+        letters(sheet, panel, display, view)
+        sheet.head(0, column, view.name)
+    ticks = [SURPRISING * i / 5 for i in range(6)]
+    sheet.bar(
+        FIRE, (0, SURPRISING), "voxels", ticks, [f"{tick:.1f}" for tick in ticks[:-1]] + [f"≥{SURPRISING:g}"]
+    )
     return sheet.save(path)
 
 
