@@ -5,8 +5,9 @@ or twice at the end, on a grid as coarse as that of its training, and a correcti
 
     at most `MENDED` of the voxels fold that did not   and   g(after) - g(solver) <= `WORSE` (g(0) - g(solver)),
 
-g being the data term on that grid, g(0) its value without any field. Else half of it is tried, and then none. The few
-voxels that were folded are unfolded at the end, so that no more fold than before; if that fails all is dropped.
+g being the data term on that grid, g(0) its value without any field. Else three quarters and a half of it are tried,
+and then none. The few voxels that were folded are unfolded at the end, so that no more fold than before; if that fails
+all is dropped.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ log = logging.getLogger("pirate")
 CALLS = 1
 """Corrections in a row."""
 
-WORSE = 0.05
+WORSE = 0.1
 """A correction may give back so much of what the solver has gained from the data term."""
 
 MENDED = 0.002
 """Part of the voxels that a correction may fold, and `repair` then unfolds; one that folds more is no good."""
 
-SCALES = (1.0, 0.5)
+SCALES = (1.0, 0.75, 0.5)
 """Parts of a correction that are tried, in this order."""
 
 
