@@ -123,11 +123,12 @@ def main() -> None:
             rows += runs.run(whole, [v for v in own if not v.curve], given.work)
             rows += runs.run(part, [v for v in own if v.curve], given.work)
         text += section(name, rows, chosen, given.out)
-    kept = given.work / "diagnostics.md"
-    if not given.only_page:
-        tracks = [runs.track(name, given.data, 40) for name in given.tracks.split(",")]
-        diagnostics.keep(kept, diagnostics.section(tracks))
-    text += kept.read_text().splitlines() if kept.is_file() else []
+    text += ["## The denoisers themselves", ""]
+    for name in given.tracks.split(","):
+        kept = given.work / f"diagnostics-{name}.md"
+        if not given.only_page and not kept.is_file():
+            diagnostics.keep(kept, diagnostics.section(runs.track(name, given.data, 40)))
+        text += kept.read_text().splitlines() if kept.is_file() else []
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text("\n".join(text).rstrip() + "\n")
     print(f"wrote {given.out} in {(time.monotonic() - started) / 60:.0f} min")

@@ -50,30 +50,29 @@ def on_grid(field: Tensor, resolution: float) -> Tensor:
     return field if shape == tuple(field.shape[2:]) else resize_field(field, shape)
 
 
-def denoisers(ndim: int) -> dict[str, Learned]:
-    """Shipped denoisers of the field alone, by name and resolution."""
+def denoisers(ndim: int, of: str) -> dict[str, Learned]:
+    """Shipped denoisers of the field alone for a data set, by name and resolution; `of` ends their names."""
     found = {}
     for entry in zoo.shipped():
-        if entry.ndim == ndim:
+        if entry.ndim == ndim and entry.name in (f"pirate{of}", f"pirate-plus{of}"):
             learned = load_denoiser(zoo.path_of(entry), ndim)
             if not learned.wants_images:
                 found[f"{entry.name} {ndim}-D, 1/{entry.resolution:g}"] = learned
     return found
 
 
-def denoising(fields: Sequence[Tensor], ndim: int) -> list[str]:
-    """A table of gains and of the Jacobian for every denoiser of `ndim` axes."""
+def denoising(fields: Sequence[Tensor], ndim: int, of: str) -> list[str]:
+    """A table of gains and of the Jacobian for every denoiser of a data set."""
     rows = []
-    for name, learned in denoisers(ndim).items():
+    for name, learned in denoisers(ndim, of).items():
         own = [on_grid(field, learned.card.resolution) for field in fields]
         probes = [asymmetry(learned, own[0], SIGMA), largest_singular_value(learned, own[0], SIGMA)]
         for sigma in SIGMAS:
             cells = []
             for noise in (Noise(sigma, sigma, *COLOURED), None):
                 g = gain(learned, [f[0] for f in own], sigma, noise, with_total_variation=ndim == 2)
-                cells.append(
-                    f"{g.denoiser:.2f} / {g.gaussian:.2f} / {g.total_variation:.2f} | {g.over_gaussian:+.2f}"
-                )
+                tv = f"{g.total_variation:.2f}" if ndim == 2 else "-"
+                cells.append(f"{g.denoiser:.2f} / {g.gaussian:.2f} / {tv} | {g.over_gaussian:+.2f}")
             first = sigma == SIGMAS[0]
             rows.append(
                 f"{name if first else ''} | {sigma} | {' | '.join(cells)} | "
@@ -91,7 +90,7 @@ def denoising(fields: Sequence[Tensor], ndim: int) -> list[str]:
 
 
 def spoilt(track: Track, kind: str, rng: np.random.Generator) -> list[tuple[Subject, Subject]]:
-    """Pairs that should not register well: a mirrored or turned moving image, another anatomy, or noise."""
+    """Pairs that should not register well: a mirrored or turned moving image, shuffled pieces, or noise."""
     import dataclasses
 
     pairs = []
@@ -137,7 +136,7 @@ def area_under_roc(good: NDArray[np.float64], bad: NDArray[np.float64]) -> float
 def judging(track: Track) -> list[str]:
     """Whether the surprise of the shipped `pirate` prior tells spoilt registrations from good ones."""
     ndim = track.pairs[0][0].image.ndim - 1
-    entry = zoo.find("pirate", ndim)
+    entry = zoo.find(f"pirate{track.suffix}", ndim)
     learned = load_denoiser(zoo.path_of(entry), ndim)
     sigma, expected = (float(learned.card.metrics[name]) for name in ("surprise_sigma", "residual_rms"))
     worker, plain = Worker(track, None), Variant("none", "default")
@@ -166,19 +165,11 @@ def judging(track: Track) -> list[str]:
     return [f"### {track.name}: does the prior know a bad field?", "", *table(head, rows)]
 
 
-def section(tracks: Sequence[Track]) -> list[str]:
-    """The part of the page about the denoisers themselves."""
-    if not zoo.shipped():
-        return []
-    lines = ["## The denoisers themselves", ""]
-    for track in tracks:
-        ndim = track.pairs[0][0].image.ndim - 1
-        if track.name != "hippocampus":
-            lines += [f"### Denoising fields of {track.name}", ""]
-            lines += denoising(solver_fields(track, FIELDS[track.name]), ndim)
-        if track.name != "brain3d":
-            lines += judging(track)
-    return lines
+def section(track: Track) -> list[str]:
+    """The part of the page about the denoisers of one track."""
+    ndim = track.pairs[0][0].image.ndim - 1
+    table = denoising(solver_fields(track, FIELDS[track.name]), ndim, track.suffix)
+    return [f"### Denoising fields of {track.name}", "", *table, *judging(track)]
 
 
 def keep(path: Path, lines: Sequence[str]) -> None:

@@ -56,6 +56,7 @@ class Track:
         training: pairs of training subjects, for strengths.
         processes: how many registrations run at a time, each on one thread; 1 gives all threads to one.
         affine: the start of `default`; the paper iteration has none.
+        suffix: what the names of its own priors end with.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Track:
     training: list[tuple[Subject, Subject]]
     processes: int
     affine: str = "none"
+    suffix: str = ""
 
 
 def track(name: str, data: Path, count: int) -> Track:
@@ -82,6 +84,7 @@ def track(name: str, data: Path, count: int) -> Track:
         subjects.pairs(read(data, split="train"), CALIBRATION, seed=1),
         2,
         affine="affine" if name == "hippocampus" else "none",
+        suffix="-hippocampus" if name == "hippocampus" else "",
     )
 
 
