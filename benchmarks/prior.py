@@ -22,6 +22,7 @@ from pirate.denoisers import plug, zoo
 from pirate.settings import preset
 
 TRACKS = ("oasis2d", "hippocampus", "brain3d")
+NOT_SHIPPED = "anatomy (supervised), 5 training brains; does not ship"
 PAIRS = {
     "oasis2d": {"paper": 100, "default": 100},
     "hippocampus": {"paper": 100, "default": 100},
@@ -29,15 +30,16 @@ PAIRS = {
 }
 
 
-def plan(track: str) -> list[Variant]:
-    """Variants of a track."""
+def plan(track: str, brains: Path | None = None) -> list[Variant]:
+    """Variants of a track; `brains` are weights of an anatomy-aware prior for whole brains, of which none ship."""
     ndim = 2 if track == "oasis2d" else 3
     of = "-hippocampus" if track == "hippocampus" else ""
     chosen = variants.default(of)
     if track == "brain3d":  # the paper iteration takes minutes for each pair with a network in it
         names = ("P", "P+S", "P+R+S (PIRATE)", "P+D+S (PIRATE+)", "Gaussian as strong as R")
         some = [v for v in variants.paper(preset("paper", ndim).alpha, of) if v.name in names]
-        return [v for v in some + chosen if not v.curve and there(v.prior, ndim)]
+        found = [v for v in some + chosen if not v.curve and there(v.prior, ndim)]
+        return found + ([] if brains is None else [Variant(NOT_SHIPPED, "default", str(brains))])
     whole = variants.paper(preset("paper", ndim).alpha, of) + chosen
     return [v for v in whole if there(v.prior, ndim)]
 
@@ -97,6 +99,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=0, help="at most so many pairs of each track")
     parser.add_argument("--curve-pairs", type=int, default=20, help="pairs for the points of the curves")
     parser.add_argument("--presets", default="paper,default", help="which iterations")
+    parser.add_argument("--brains", type=Path, help="weights of `pirate train anatomy --track brain3d`")
     parser.add_argument(
         "--only-page", action="store_true", help="no registration: a page from the rows there are"
     )
@@ -114,7 +117,7 @@ def main() -> None:
         "",
     ]
     for name in given.tracks.split(","):
-        chosen = plan(name)
+        chosen = plan(name, given.brains)
         rows = runs.read_rows(given.work / f"{name}.csv") if given.only_page else []
         for iteration in () if given.only_page else given.presets.split(","):
             count = min(PAIRS[name][iteration], given.pairs or PAIRS[name][iteration])
