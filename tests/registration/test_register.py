@@ -18,6 +18,8 @@ from pirate.image import Image
 from pirate.io.nifti import write_image
 from pirate.io.transforms import read_transform
 from pirate.registration import inputs
+from pirate.registration.pair import Pair as Checked
+from pirate.registration.pair import Sources
 from pirate.registration.process import choose_device, resident_memory, using_threads
 from pirate.registration.register import register as any_register
 from pirate.solvers.solution import Status
@@ -532,3 +534,24 @@ def test_a_result_has_a_short_name_for_the_prompt(pair: Pair) -> None:
     assert repr(result) == "Registration(moving moving -> fixed fixed, EXHAUSTED, 2 iterations)"
     assert len(repr(result.forward)) < 1000
     assert len(repr(result.warped)) < 1000
+
+
+@pytest.mark.parametrize("shape", [(40, 44), (24, 28, 26)])
+def test_images_and_labels_that_were_mixed_up_are_noted(shape: tuple[int, ...]) -> None:
+    eye, rng = np.eye(4), np.random.default_rng(0)
+    blocks = (np.indices(shape) // 8).sum(0) % 5
+    scan = np.round(200 * rng.random(shape))  # integers too, but not in patches
+    masks = (blocks > 2).astype(float)
+
+    def read(fixed: np.ndarray, moving: np.ndarray, labels: np.ndarray | None = None) -> tuple[str, ...]:
+        given = None if labels is None else (labels.astype(np.int32), eye)
+        sources = Sources((fixed, eye), (moving, eye), fixed_labels=given, moving_labels=given)
+        return Checked.read(sources).notes
+
+    assert read(scan, scan, blocks) == read(masks, masks, blocks) == ()
+    (note,) = read(scan, blocks)
+    assert note == "moving: it has 5 values in patches, like a label map; labels are given beside the image."
+    many = np.arange(int(np.prod(shape))).reshape(shape)
+    notes = read(scan, scan, many)
+    assert len(notes) == 2
+    assert f"has {many.size:,} labels, like an image; is it one?" in notes[0]

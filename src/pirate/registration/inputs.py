@@ -32,6 +32,12 @@ Kind = Literal["image", "labels", "mask"]
 LEAST_OVERLAP = 0.10
 """Share of the fixed image that the moving one must cover; below it the pair is refused."""
 
+MOST_LABELS = 1000
+"""No atlas has more structures."""
+
+PATCHY = 0.8
+"""Share of neighbours with the same value, background apart, above which an image of few values is a label map."""
+
 PLANE_ANGLE = 30.0
 """Degrees: two planes further apart than this are not slices of the same orientation."""
 
@@ -136,6 +142,23 @@ def check_companion(companion: Image, image: Image, role: str) -> Image:
             f"the image's grid {image.grid.shape}", "Draw or resample it on the image's own grid.",
         )  # fmt: skip
     return companion
+
+
+def mistaken(image: Image, labels: bool) -> str | None:
+    """A sentence if an image looks like a label map or, with `labels`, the reverse; None if it looks right."""
+    data = image.data
+    lines = data.reshape(-1, data.shape[-1])
+    lines = lines[:: max(1, data.size // 500_000)]  # whole lines, so that neighbours stay together
+    values = np.unique(lines)
+    if labels:
+        return f"has {len(values):,} labels, like an image; is it one?" if len(values) > MOST_LABELS else None
+    if not 3 <= len(values) <= 256 or (values != np.round(values)).any():
+        return None
+    here, after = lines[:, :-1], lines[:, 1:]
+    shown = (here != values[0]) | (after != values[0])
+    if not shown.any() or np.mean(here[shown] == after[shown]) < PATCHY:
+        return None
+    return f"has {len(values)} values in patches, like a label map; labels are given beside the image."
 
 
 def common_labels(fixed: Image, moving: Image) -> list[int]:

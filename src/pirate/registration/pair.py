@@ -68,7 +68,7 @@ class Pair:
     moving_labels: Image | None
     affine: Affine | None
     remarks: tuple[str, ...] = ()
-    """Sentences about the affine start."""
+    """Sentences about images that look like something else, and about the affine start."""
 
     @staticmethod
     def read(sources: Sources) -> Pair:
@@ -93,7 +93,12 @@ class Pair:
         )
         if pair.fixed_labels is not None and pair.moving_labels is not None:
             inputs.common_labels(pair.fixed_labels, pair.moving_labels)
-        return pair
+        doubts = (
+            (role, inputs.mistaken(image, labels="labels" in role))
+            for role, image in pair.images.items()
+            if "mask" not in role
+        )
+        return replace(pair, remarks=tuple(f"{role}: it {doubt}" for role, doubt in doubts if doubt))
 
     def aligned(self, start: str | os.PathLike[str] | Affine, mutual: bool, device: torch.device) -> Pair:
         """The pair with an affine start of the kind that `start` names; itself where `start` is something else.
@@ -111,7 +116,7 @@ class Pair:
             fixed_mask=self.fixed_mask, moving_mask=self.moving_mask, device=device,
         )  # fmt: skip
         inputs.check_overlap(self.fixed, self.moving, found.affine)
-        remarks: tuple[str, ...] = (found.note,) if found.note else ()
+        remarks = (*self.remarks, *((found.note,) if found.note else ()))
         if inputs.overlap(self.fixed.grid, self.moving.grid, Affine(np.eye(4))) == 0:
             remarks += ("the headers place the images apart; they were brought together all the same.",)
         return replace(self, affine=_in_plane(found.affine, self.fixed.grid), remarks=remarks)
@@ -124,7 +129,7 @@ class Pair:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was repaired while reading, and what the affine start has to say."""
+        """What was repaired while reading, what looks odd, and what the affine start has to say."""
         repaired = (f"{role}: {note}" for role, image in self.images.items() for note in image.notes)
         return (*repaired, *self.remarks)
 
