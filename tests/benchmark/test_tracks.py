@@ -12,7 +12,7 @@ import pytest
 from tests.benchmark.conftest import entry, row, write_slices
 from tests.conftest import blobs, labels_of
 
-from pirate.benchmark import lessons
+from pirate.benchmark import elapsed, lessons
 from pirate.benchmark.entries import GROUPS, START, chosen, entries, weights_name
 from pirate.benchmark.kept import Held, is_kept, path_of, read_held, roles, write_held
 from pirate.benchmark.lessons import effort, folders, lesson, peak_mb, trainable, why_not
@@ -159,9 +159,9 @@ def test_obstacles_and_digests(tmp_path: Path) -> None:
 def test_the_folder_is_checked(data: Path, tmp_path: Path) -> None:
     out, others = tmp_path / "out", tmp_path / "others"
     assert read_record(out) is None
-    check_folder(out, "oasis2d", 1, False)
+    assert check_folder(out, "oasis2d", 1, False)  # the first call
     (out / "other.txt").write_text("as of a training that was interrupted")
-    check_folder(out, "oasis2d", 1, False)
+    assert not check_folder(out, "oasis2d", 1, False)
     others.mkdir()
     (others / "other.txt").write_text("x")
     with pytest.raises(OutputError, match="holds something else"):
@@ -278,3 +278,26 @@ def test_a_slow_entry_has_the_first_pairs_only(plan_of: Callable[..., Plan]) -> 
     plan = plan_of(entry("fast"), entry("syn-cc"), entry("p+s"))
     short = replace(plan, track=replace(plan.track, few={"syn-cc": 2, "p+s": 9}), ablation_pairs=3)
     assert [len(short.pairs_of(e)) for e in short.entries] == [4, 2, 3]
+
+
+def test_computing_time_is_counted_over_all_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("pirate.benchmark.elapsed.time.monotonic", lambda: now)
+    assert elapsed.spent(tmp_path) is None
+    first = elapsed.Clock(tmp_path, new=True)
+    now += 10
+    first.tick()
+    assert elapsed.spent(tmp_path) is None  # not yet worth a write
+    now += 15
+    first.tick()
+    assert elapsed.spent(tmp_path) == elapsed.Spent(25.0, 1)  # and then it was killed
+    now += 1000
+    second = elapsed.Clock(tmp_path, new=False)
+    now += 7200
+    second.tick(last=True)
+    assert elapsed.spent(tmp_path) == elapsed.Spent(7225.0, 2)
+    assert str(elapsed.spent(tmp_path)) == "2 h 00 min, 2 calls"
+    assert str(elapsed.Spent(5.0, 1)) == "1 min, 1 call"
+    (tmp_path / elapsed.FILE).unlink()  # a folder whose first calls nobody counted
+    elapsed.Clock(tmp_path, new=False).tick(last=True)
+    assert elapsed.spent(tmp_path) is None

@@ -58,7 +58,7 @@ def test_own_pairs_end_in_tables(pirate_command: Command, pairs: Path, tmp_path:
     assert f"results in {out}" in said
     assert "about 0 s left" in heard
     assert {p.name for p in out.iterdir()} == {
-        "benchmark.json", "kept", "rows.csv", "starts", "tables", "timing.csv",
+        "benchmark.json", "elapsed.json", "kept", "rows.csv", "starts", "tables", "timing.csv",
     }  # fmt: skip
     assert {p.name for p in (out / "tables").iterdir()} >= {"main.csv", "main.md", "main.tex", "corner.md"}
     with (out / "tables" / "main.csv").open(newline="") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pirate.benchmark import kept, lessons
 from pirate.benchmark.comparisons import tables
+from pirate.benchmark.elapsed import spent
 from pirate.benchmark.entries import START
 from pirate.benchmark.kept import Exhibit, Kept, read_held
 from pirate.benchmark.measured import Measured
@@ -32,6 +33,7 @@ def gather(plan: Plan, strict: bool = True) -> Measured:
         plan.track, plan.entries, rows, timings, tables(results), exhibits(plan, rows, strict),
         lessons.folders(plan.out), tuple(s for s in read_sizes(plan.out / "scaling.csv") if s.entry in keys),
         {str(k): str(v) for k, v in record.get("machine", {}).items()}, plan.ablation_pairs, plan.command,
+        spent(plan.out),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pirate.benchmark.elapsed import Spent
 from pirate.benchmark.entries import Entry
 from pirate.benchmark.kept import Exhibit
 from pirate.benchmark.rows import Row
@@ -30,6 +31,7 @@ class Measured:
         machine: what it ran on: name to text.
         ablation_pairs: so many first pairs are those of the ablation.
         command: makes it again.
+        spent: how long it took; None where nobody has counted.
     """
 
     track: Track
@@ -43,6 +45,7 @@ class Measured:
     machine: Mapping[str, str] = field(default_factory=dict)
     ablation_pairs: int = 0
     command: str = ""
+    spent: Spent | None = None
 
     def of(self, entry: str) -> dict[str, Row]:
         """The rows of an entry by pair, failures left out."""

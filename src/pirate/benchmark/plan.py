@@ -116,10 +116,11 @@ class Plan:
         }
 
 
-def check_folder(out: Path, track: str, threads: int, force: bool) -> None:
+def check_folder(out: Path, track: str, threads: int, force: bool) -> bool:
     """Make the folder, or take one of the same benchmark; anything else in it is refused unless `force`.
 
-    Afterwards the folder holds a record, so that a run that ends while a network is trained can go on.
+    Returns whether this is the first call that works on it. Afterwards the folder holds a record, so that a run that
+    ends while a network is trained can go on.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -143,6 +144,7 @@ def check_folder(out: Path, track: str, threads: int, force: bool) -> None:
             )
     if earlier is None:
         write_json(out / RECORD, {"track": track, "threads": threads})
+    return earlier is None
 
 
 def write_record(plan: Plan) -> None:

@@ -16,6 +16,7 @@ import typer
 
 from pirate.baselines.child_tools import die_with_parent
 from pirate.benchmark import lessons
+from pirate.benchmark.elapsed import Clock
 from pirate.benchmark.entries import Entry, chosen, weights_name
 from pirate.benchmark.gathering import gather
 from pirate.benchmark.lessons import MEMORY, SCHEDULE, Lesson, lesson, peak_mb, trainable, why_not
@@ -84,17 +85,21 @@ def run(request: Request) -> None:
     entries = chosen(track.entries(), names, skip)
     if names is None and not request.only_page and not _ablation_pairs(request, track):
         entries = chosen(track.entries(), None, ["ablation"])
-    plan = _page_plan(request, track, entries) if request.only_page else _plan(request, track, entries)
     failures = 0
-    if not request.only_page:
-        watch = Watch(request.quiet)
-        runner = Runner(plan, watch)
+    if request.only_page:
+        plan = _page_plan(request, track, entries)
+    else:
+        threads, jobs = usual(track, request.threads, request.jobs)
+        clock = Clock(request.out, new=check_folder(request.out, track.name, threads, request.force))
+        plan = _plan(request, track, entries, (threads, jobs), clock)
+        runner = Runner(plan, Watch(request.quiet, clock))
         runner.run()
         failures = sum(bool(r.error) for r in runner.rows.values() if not _known(plan, r.entry))
         if "timing" not in skip:
             runner.time_alone()
         if "scaling" not in skip:
             runner.scale()
+        clock.tick(last=True)
     measured = gather(plan, strict=not request.only_page)
     write(measured, plan.out)
     report(measured, plan.out)
@@ -109,11 +114,12 @@ def _known(plan: Plan, key: str) -> bool:
     return any(e.key == key and plan.obstacle(e) for e in plan.entries)
 
 
-def _plan(request: Request, track: Track, entries: tuple[Entry, ...]) -> Plan:
-    """What is to be run, after the folder was checked and the networks were trained."""
-    threads, jobs = usual(track, request.threads, request.jobs)
-    check_folder(request.out, track.name, threads, request.force)
-    weights, reasons = _weights(request, track, entries)
+def _plan(
+    request: Request, track: Track, entries: tuple[Entry, ...], processes: tuple[int, int], clock: Clock
+) -> Plan:
+    """What is to be run, after the networks were trained; `processes`: threads of each, and how many."""
+    threads, jobs = processes
+    weights, reasons = _weights(request, track, entries, clock)
     plan = Plan(
         track, entries, request.out, threads, jobs, _ablation_pairs(request, track), weights, reasons,
         command=f"pirate {' '.join(printable(word) for word in sys.argv[1:])}",
@@ -147,7 +153,7 @@ def _ablation_pairs(request: Request, track: Track) -> int:
 
 
 def _weights(
-    request: Request, track: Track, entries: tuple[Entry, ...]
+    request: Request, track: Track, entries: tuple[Entry, ...], clock: Clock
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Method to the file of its weights, trained here where none is given; and why there is none."""
     found = dict(weights_name(text) for text in request.weights)
@@ -162,14 +168,14 @@ def _weights(
         if not why:
             task = lesson(track, method, request.out)
             if not task.weights.is_file():
-                why = "not trained: --no-training" if request.no_training else _trained(request, task)
+                why = "not trained: --no-training" if request.no_training else _trained(request, task, clock)
             found |= {} if why else {method: task.weights}
         if why:
             reasons[method] = why
     return found, reasons
 
 
-def _trained(request: Request, task: Lesson) -> str:
+def _trained(request: Request, task: Lesson, clock: Clock) -> str:
     """Train in a process of its own; return why there are no weights, or nothing."""
     log.info("training %s in %s", task.method, printable(task.folder))
     context = get_context("spawn")
@@ -181,6 +187,7 @@ def _trained(request: Request, task: Lesson) -> str:
     try:
         while process.is_alive():
             interrupts.check()
+            clock.tick()
             process.join(0.5)
     finally:
         if process.is_alive():
@@ -220,12 +227,13 @@ def _train(line: Connection, task: Lesson, data: Path, minutes: float, quiet: bo
 class Watch:
     """A line on stderr every ten seconds; Ctrl-C ends the run soundly."""
 
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.spoken = quiet, time.monotonic()
+    def __init__(self, quiet: bool, clock: Clock) -> None:
+        self.quiet, self.clock, self.spoken = quiet, clock, time.monotonic()
 
     def __call__(self, progress: Progress | None) -> None:
         """Say how far it is, if it is time to."""
         interrupts.check()
+        self.clock.tick()
         now = time.monotonic()
         if progress is None or self.quiet:
             return

@@ -96,6 +96,8 @@ def made_so(measured: Measured) -> list[str]:
     else:
         found.append(f"{pairs[:1].upper()}{pairs[1:]}.")
     found += [_trained(title_of(measured, name), folder) for name, folder in measured.training.items()]
+    if measured.spent is not None:
+        found.append(f"Computing time of the whole page, training included: {measured.spent}.")
     return [*filter(None, found), BESIDE]
 
 
