@@ -47,7 +47,7 @@ CHOOSING, MEASURED = 20, 100
 """Pairs."""
 
 WEIGHTS = (0.5, 2.0, 8.0, 32.0)
-STEPS, BATCH = 2000, 4
+STEPS, BATCH = 800, 4
 
 
 class Segmenter(nn.Module):
