@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -127,12 +128,15 @@ def main() -> None:
             rows += runs.run(part, [v for v in own if v.curve], given.work)
         text += section(name, rows, chosen, given.out)
     text += ["## The denoisers themselves", ""]
-    for name in given.tracks.split(","):
-        kept = given.work / f"diagnostics-{name}.md"
-        if not given.only_page and not kept.is_file():
-            diagnostics.keep(kept, diagnostics.section(runs.track(name, given.data, 40)))
-        text += kept.read_text().splitlines() if kept.is_file() else []
     given.out.parent.mkdir(parents=True, exist_ok=True)
+    for name in given.tracks.split(","):
+        kept, roc = given.work / f"diagnostics-{name}.md", f"prior_{name}_roc.png"
+        if not given.only_page and not kept.is_file():
+            diagnostics.keep(kept, diagnostics.section(runs.track(name, given.data, 40), kept.with_name(roc)))
+        if kept.is_file():
+            text += kept.read_text().splitlines()
+            if kept.parent.resolve() != given.out.parent.resolve():
+                shutil.copyfile(kept.with_name(roc), given.out.with_name(roc))
     given.out.write_text("\n".join(text).rstrip() + "\n")
     print(f"wrote {given.out} in {(time.monotonic() - started) / 60:.0f} min")
 

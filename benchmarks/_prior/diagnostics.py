@@ -133,7 +133,32 @@ def area_under_roc(good: NDArray[np.float64], bad: NDArray[np.float64]) -> float
     return float(np.mean((bad[:, None] > good[None]) + 0.5 * (bad[:, None] == good[None])))
 
 
-def judging(track: Track) -> list[str]:
+def draw_roc(path: Path, title: str, good: NDArray[np.float64], bad: dict[str, NDArray[np.float64]]) -> None:
+    """Share of spoilt registrations that a threshold finds against the share of good ones that it blames."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.4, 4.2), dpi=150)
+    for colour, (kind, scores) in zip(("#31688e", "#c1440e", "#35b779", "#7a5195"), bad.items(), strict=True):
+        limits = np.sort(np.concatenate([good, scores, [np.inf]]))[::-1]
+        blamed, found = ([float(np.mean(values >= t)) for t in limits] for values in (good, scores))
+        label = f"{kind}, area {area_under_roc(good, scores):.3f}"
+        axes.plot([*blamed, 1.0], [*found, 1.0], color=colour, lw=1.8, label=label)
+    axes.plot([0, 1], [0, 1], color="#bbbbbb", lw=1, ls=":")
+    axes.set_xlabel("share of good registrations that are blamed")
+    axes.set_ylabel("share of spoilt ones that are found")
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def judging(track: Track, picture: Path) -> list[str]:
     """Whether the surprise of the shipped `pirate` prior tells spoilt registrations from good ones."""
     ndim = track.pairs[0][0].image.ndim - 1
     entry = zoo.find(f"pirate{track.suffix}", ndim)
@@ -155,21 +180,25 @@ def judging(track: Track) -> list[str]:
 
     good, good_end = scores(track.pairs[:JUDGED])
     rows = [f"good | {len(good)} | {np.median(good):.2f} | - | {np.median(good_end):.3f} | -"]
+    every = {}
     for kind in ("upside down", "turned by 90 degrees", "shuffled blocks", "noise"):
         bad, bad_end = scores(spoilt(track, kind, rng))
+        every[kind] = bad
         rows.append(
             f"{kind} | {len(bad)} | {np.median(bad):.2f} | {area_under_roc(good, bad):.3f} | "
             f"{np.median(bad_end):.3f} | {area_under_roc(good_end, bad_end):.3f}"
         )
     head = "registrations | pairs | surprise score, median | area under ROC | data term at the end | its area under ROC"
-    return [f"### {track.name}: does the prior know a bad field?", "", *table(head, rows)]
+    draw_roc(picture, f"{track.name}: surprise of the prior", good, every)
+    shown = ["", f"![ROC of the surprise]({picture.name})", ""]
+    return [f"### {track.name}: does the prior know a bad field?", "", *table(head, rows), *shown]
 
 
-def section(track: Track) -> list[str]:
-    """The part of the page about the denoisers of one track."""
+def section(track: Track, picture: Path) -> list[str]:
+    """The part of the page about the denoisers of one track; the ROC goes to `picture`."""
     ndim = track.pairs[0][0].image.ndim - 1
     table = denoising(solver_fields(track, FIELDS[track.name]), ndim, track.suffix)
-    return [f"### Denoising fields of {track.name}", "", *table, *judging(track)]
+    return [f"### Denoising fields of {track.name}", "", *table, *judging(track, picture)]
 
 
 def keep(path: Path, lines: Sequence[str]) -> None:
