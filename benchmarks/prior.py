@@ -27,7 +27,7 @@ NOT_SHIPPED = "anatomy (supervised), 5 training brains; does not ship"
 PAIRS = {
     "oasis2d": {"paper": 100, "default": 100},
     "hippocampus": {"paper": 100, "default": 100},
-    "brain3d": {"paper": 2, "default": 8},
+    "brain3d": {"paper": 1, "default": 8},
 }
 
 
@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--curve-pairs", type=int, default=20, help="pairs for the points of the curves")
     parser.add_argument("--presets", default="paper,default", help="which iterations")
     parser.add_argument("--brains", type=Path, help="weights of `pirate train anatomy --track brain3d`")
+    parser.add_argument("--note", action="append", default=[], help="a paragraph for the top of the page")
     parser.add_argument(
         "--only-page", action="store_true", help="no registration: a page from the rows there are"
     )
@@ -109,6 +110,7 @@ def main() -> None:
     text = [
         "# What a prior on the field is worth",
         "",
+        *(line for note in given.note for line in (note, "")),
         "Made by `python benchmarks/prior.py DATA --work WORK --out docs/results/prior.md`; validation subjects only. "
         "Each row says how many pairs it has; fewer than 100 come from runs with --pairs and --curve-pairs. "
         "Brackets: 95 % by the paired bootstrap over pairs; pairs share subjects, so that true intervals are somewhat "

@@ -26,7 +26,7 @@ from _prior.variants import Variant
 from pirate.io.weights import Card, load_weights
 
 SEEDS = (0, 1, 2)
-PAIRS = {"paper": 20, "default": 100}
+PAIRS = {"paper": 12, "default": 100}
 CORPUS = "fields --data {data} --track oasis2d --resolution 2"
 LEARN = "train denoiser {work}/fields --measure {work}/fields-validation --minutes 5 --threads 1"
 EQUILIBRIUM = "--steps 200 --learning-rate 1e-4 --batch 2 --set iterations=40 --pairs 8 --threads 1"

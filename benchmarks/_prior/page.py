@@ -53,6 +53,8 @@ def comparison(rows: Sequence[Row], chosen: Sequence[Variant], reference: Varian
             gain = difference(rows, variant.key, reference.key, "dice")
             folds = difference(rows, variant.key, reference.key, "folds")
             against = [f"{gain:+.4f}", f"{folds:+.4f}"]
+            if len(own) == 1:  # one pair has no interval
+                against = [f"{gain.mean:+.4f}", f"{folds.mean:+.4f}"]
         lines.append(
             f"{variant.name} | {len(own)} | {mean('dice'):.4f} | {against[0]} | {mean('folds'):.4f} | {against[1]} | "
             f"{_percent(mean('ndv'))} | {mean('sdlogj'):.3f} | {np.median([r.seconds for r in own]):.2f} | "

@@ -138,7 +138,7 @@ def of_table(source: Source) -> Track:
         raise reject(path, f"{odd} has another number of axes", f"{ndim}-D images only", "Split the table.")
     large = found[0].fixed.grid.voxels > 1_000_000
     return Track(
-        path.stem, f"pairs of {printable(path.name)}", ndim, found, "affine", "", source, ablation_pairs=0,
+        path.stem, printable(path.name), ndim, found, "affine", "", source, ablation_pairs=0,
         all_cores=large, note="Affine start: found by pirate once for each pair, the same for every method.",
     )  # fmt: skip
 
