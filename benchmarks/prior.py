@@ -40,7 +40,9 @@ def plan(track: str, brains: Path | None = None) -> list[Variant]:
         names = ("P", "P+S", "P+R+S (PIRATE)", "P+D+S (PIRATE+)", "Gaussian as strong as R")
         some = [v for v in variants.paper(preset("paper", ndim).alpha, of) if v.name in names]
         found = [v for v in some + chosen if not v.curve and there(v.prior, ndim)]
-        return found + ([] if brains is None else [Variant(NOT_SHIPPED, "default", str(brains))])
+        return found + (
+            [] if brains is None else [Variant(NOT_SHIPPED, "default", str(brains), supervised=True)]
+        )
     whole = variants.paper(preset("paper", ndim).alpha, of) + chosen
     return [v for v in whole if there(v.prior, ndim)]
 
@@ -111,7 +113,8 @@ def main() -> None:
         "# What a prior on the field is worth",
         "",
         *(line for note in given.note for line in (note, "")),
-        "Made by `python benchmarks/prior.py DATA --work WORK --out docs/results/prior.md`; validation subjects only. "
+        "Made by `python benchmarks/prior.py DATA --work WORK --out docs/results/prior.md`, with `--brains FILE` for "
+        "the weights that do not ship; validation subjects only. "
         "Each row says how many pairs it has; fewer than 100 come from runs with --pairs and --curve-pairs. "
         "Brackets: 95 % by the paired bootstrap over pairs; pairs share subjects, so that true intervals are somewhat "
         "wider. Seconds: iteration and repair, median; one thread on slices and hippocampi, two on brains. Every pair "

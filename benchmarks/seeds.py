@@ -1,4 +1,4 @@
-"""How much of a prior's worth is the luck of its seed: small networks trained three times, with equal budgets.
+"""How much of a prior's worth is the luck of its seed: small networks trained three times.
 
     python benchmarks/seeds.py DATA --work WORK --out docs/results/seeds.md
 
@@ -13,7 +13,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from _prior import page, runs
 from _prior.variants import Variant
-from pirate.io.weights import Card, load_weights
+from pirate.io.weights import Card, Scalar, load_weights
 
 SEEDS = (0, 1, 2)
 PAIRS = {"paper": 12, "default": 100}
@@ -116,8 +116,7 @@ def gains(work: Path) -> list[str]:
     for network in DENOISERS:
         for seed in network.seeds:
             m = card(network, seed, work).metrics
-            pairs = [(float(m[f"{n}_db"]), float(m[f"{n}_best_gaussian_db"])) for n in ("coloured", "white")]
-            cells = [f"{own:.2f} | {own - other:+.2f}" for own, other in pairs]
+            cells = [_gain(m, n) for n in ("coloured", "white")]
             rows.append(
                 f"{network.name} | {seed} | {m['steps']} | {m['sigma']} | {' | '.join(cells)} | "
                 f"{float(m['asymmetry']):.2f} | {float(m['largest_singular_value']):.2f}"
@@ -127,6 +126,14 @@ def gains(work: Path) -> list[str]:
         "over the best Gaussian | asymmetry | largest singular value"
     )
     return page.table(head, rows)
+
+
+def _gain(metrics: Mapping[str, Scalar], noise: str) -> str:
+    """DB and DB over the best Gaussian; a network of one level of white noise was not measured with coloured noise."""
+    own, other = (metrics.get(f"{noise}_{name}") for name in ("db", "best_gaussian_db"))
+    if not isinstance(own, float) or not isinstance(other, float):
+        return "- | -"
+    return f"{own:.2f} | {own - other:+.2f}"
 
 
 def registering(networks: Sequence[Network], data: Path, work: Path) -> list[str]:
@@ -174,13 +181,15 @@ def main() -> None:
         "# Seeds: how much of a prior's worth is luck",
         "",
         "Made by `python benchmarks/seeds.py DATA --work WORK --out docs/results/seeds.md`; trained on training "
-        "subjects, measured on validation subjects. Each denoiser learns for five minutes on one core from the same "
-        "fields at half resolution. Brackets: 95 % by the paired bootstrap over pairs.",
+        "subjects, measured on validation subjects. Each denoiser learns from the same fields at half resolution on "
+        "one core, for five minutes or all steps of its preset, whichever ends first. Brackets: 95 % by the paired "
+        "bootstrap over pairs.",
         "",
         "## Denoising fields of slices",
         "",
         "small: noise-conditional, no biases, coloured noise; gradient-step: D = I - grad g; paper: DnCNN of 17 "
-        "layers; released: the 6 layers of the authors' code. The last two learn one noise level.",
+        "layers; released: the 6 layers of the authors' code. The last two learn one noise level "
+        "and were trained once.",
         "",
         *gains(work),
         "## The paper's iteration with each, slices",

@@ -14,9 +14,12 @@ from tests.conftest import blobs, labels_of
 
 from pirate.benchmark import elapsed, lessons
 from pirate.benchmark.entries import GROUPS, START, chosen, entries, weights_name
+from pirate.benchmark.gathering import gather
 from pirate.benchmark.kept import Held, is_kept, path_of, read_held, roles, write_held
 from pirate.benchmark.lessons import effort, folders, lesson, peak_mb, trainable, why_not
 from pirate.benchmark.plan import Plan, check_folder, in_order, read_record, usual, write_record
+from pirate.benchmark.rows import write_rows
+from pirate.benchmark.runner import Runner
 from pirate.benchmark.tracks import BRAINS, Source, of
 from pirate.data import subjects
 from pirate.errors import InputError, OutputError, UsageError
@@ -278,6 +281,14 @@ def test_a_slow_entry_has_the_first_pairs_only(plan_of: Callable[..., Plan]) -> 
     plan = plan_of(entry("fast"), entry("syn-cc"), entry("p+s"))
     short = replace(plan, track=replace(plan.track, few={"syn-cc": 2, "p+s": 9}), ablation_pairs=3)
     assert [len(short.pairs_of(e)) for e in short.entries] == [4, 2, 3]
+    blocks = Runner(short, lambda progress: None)._blocks(short.entries, frozenset({0, 3}))
+    assert [i for e, i in blocks if e.key == "syn-cc"] == [0, 1]  # not on the pairs that are shown
+    assert [i for e, i in blocks if e.key == "p+s"] == [0, 1, 2]
+    assert [i for e, i in blocks if e.key == "fast"] == [0, 1, 2, 3]
+    rows = [row("syn-cc", pair, 0.9) for pair in short.track.pairs]
+    write_rows(short.out / "rows.csv", rows)
+    found = gather(short, strict=False).rows
+    assert [r.pair for r in found] == list(short.track.pairs[:2])
 
 
 def test_computing_time_is_counted_over_all_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +298,7 @@ def test_computing_time_is_counted_over_all_calls(tmp_path: Path, monkeypatch: p
     first = elapsed.Clock(tmp_path, new=True)
     now += 10
     first.tick()
-    assert elapsed.spent(tmp_path) is None  # not yet worth a write
+    assert elapsed.spent(tmp_path) == elapsed.Spent(0.0, 1)  # not yet worth another write
     now += 15
     first.tick()
     assert elapsed.spent(tmp_path) == elapsed.Spent(25.0, 1)  # and then it was killed

@@ -197,7 +197,8 @@ def test_the_list_says_what_ships(tmp_path, capsys):
         "none: no prior", "pirate: 2-D, grid 2 times as coarse as the image, field denoising, conditional",
         "40 fields by waves; no labels were used", "anatomical labels were used: supervised",
         "held-out fields, 0.5 voxels of it: coloured noise 4 dB (the best Gaussian filter 2 dB), white noise 9.5 dB",
-        "largest singular value 2.4", "loss 0.5 and 0.4, folds 0.2 and 0.1 %", "0.7000 without it, 0.8000 with it",
+        "can enlarge a change of the field 2.4 times",
+        "loss 0.5 and 0.4, folds 0.2 and 0.1 %", "0.7000 without it, 0.8000 with it",
         "noise levels 0.05 to 1 voxels", "made by: pirate train denoiser waves", "FILE.safetensors",
     ):  # fmt: skip
         assert part in text

@@ -313,7 +313,7 @@ def test_scores_leave_out_failures_the_start_and_what_was_not_run() -> None:
         measured([(NOTHING, rows(NOTHING, [0.5])), (OURS, rows(OURS, [0.7, math.nan, 0.9])), (SYN, [])])
     )
     assert [s.entry.key for s in found] == ["default"]
-    assert (found[0].mean("dice"), found[0].failed, found[0].asked) == (pytest.approx(0.8), 1, 3)
+    assert (found[0].mean("dice"), found[0].failed, found[0].asked) == (pytest.approx(0.8), 4, 6)
     assert having(found, "tre") == []
     (narrow,) = on_pairs(found, {"a", "b"})
     assert (len(narrow.rows), narrow.failed) == (1, 1)

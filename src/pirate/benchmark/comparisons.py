@@ -94,7 +94,8 @@ def _main_note(results: Results, what: str, heading: Sequence[str]) -> str:
     printed = f" Paper: DSC / neg. JD % / seconds as printed ({source})."
     few = " So few pairs say little: their intervals are too narrow." if 1 < len(results.pairs) < FEW else ""
     return (
-        f"Every method has the same pairs, {fair}. DSC: mean over the labels that both images hold, labels by nearest "
+        f"Every method has the same pairs, or the first of them where the table says so, {fair}. DSC: mean over the "
+        "labels that both images hold, labels by nearest "
         "neighbour, brackets: 95 % by bootstrap over the pairs; HD95: mean over the labels; similarity: correlation "
         "of the fixed and the warped image; neg. JD: voxels with determinant <= 0 by central differences; NDV: "
         f"non-diffeomorphic volume.{against if 'p (Holm)' in heading else ''}{printed if 'paper' in heading else ''} "

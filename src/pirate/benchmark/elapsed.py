@@ -44,6 +44,7 @@ class Clock:
         before = Spent(0.0, 0) if new else spent(out)
         self.out, self.before = out, before
         self.started = self.written = time.monotonic()
+        self.tick(last=True)  # from now on the folder is counted
 
     def tick(self, last: bool = False) -> None:
         """Write how long it has been, if it is time to, or at the end."""

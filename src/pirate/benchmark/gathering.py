@@ -22,7 +22,13 @@ def gather(plan: Plan, strict: bool = True) -> Measured:
         strict: leave out what was made from other content than the plan's.
     """
     keys = {e.key for e in plan.entries}
-    rows = tuple(r for r in _rows(plan, strict) if r.entry in keys and r.pair in set(plan.track.pairs))
+    few = {
+        e.key: {plan.track.pairs[i] for i in plan.pairs_of(e)}
+        for e in plan.entries
+        if e.key in plan.track.few
+    }
+    known = set(plan.track.pairs)
+    rows = tuple(r for r in _rows(plan, strict) if r.entry in keys and r.pair in few.get(r.entry, known))
     timings = tuple(t for t in read_timings(plan.out / "timing.csv") if t.entry in keys)
     training = lessons.effort(plan.entries, plan.track.ndim, plan.weights)
     results = Results(

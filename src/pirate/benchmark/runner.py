@@ -86,7 +86,9 @@ class Runner:
         wanted = []
         for begin in range(0, len(self.plan.track.pairs), BLOCK):
             for entry in entries:
-                own = set(self.plan.pairs_of(entry)) | (shown if self.plan.exhibited(entry) else set())
+                own = set(self.plan.pairs_of(entry))
+                if self.plan.exhibited(entry) and entry.key not in self.plan.track.few:
+                    own |= shown
                 block = range(begin, min(begin + BLOCK, len(self.plan.track.pairs)))
                 wanted += [(entry, i) for i in block if i in own]
         return wanted

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -91,15 +92,11 @@ def run(request: Request) -> None:
     else:
         threads, jobs = usual(track, request.threads, request.jobs)
         clock = Clock(request.out, new=check_folder(request.out, track.name, threads, request.force))
-        plan = _plan(request, track, entries, (threads, jobs), clock)
-        runner = Runner(plan, Watch(request.quiet, clock))
-        runner.run()
-        failures = sum(bool(r.error) for r in runner.rows.values() if not _known(plan, r.entry))
-        if "timing" not in skip:
-            runner.time_alone()
-        if "scaling" not in skip:
-            runner.scale()
-        clock.tick(last=True)
+        try:
+            plan = _plan(request, track, entries, (threads, jobs), clock)
+            failures = _run(plan, Watch(request.quiet, clock), skip)
+        finally:
+            clock.tick(last=True)
     measured = gather(plan, strict=not request.only_page)
     write(measured, plan.out)
     report(measured, plan.out)
@@ -107,6 +104,17 @@ def run(request: Request) -> None:
         raise QualityError(
             f"{failures} of {len(measured.rows)} registrations gave nothing; rows.csv says why. The page has the rest."
         )
+
+
+def _run(plan: Plan, watch: Watch, skip: Sequence[str]) -> int:
+    """Every registration, and each entry alone; return how many gave nothing though they should have."""
+    runner = Runner(plan, watch)
+    runner.run()
+    if "timing" not in skip:
+        runner.time_alone()
+    if "scaling" not in skip:
+        runner.scale()
+    return sum(bool(r.error) for r in runner.rows.values() if not _known(plan, r.entry))
 
 
 def _known(plan: Plan, key: str) -> bool:

@@ -69,7 +69,8 @@ def figures(card: Card) -> list[str]:
         )
     if "largest_singular_value" in m:
         found.append(
-            f"largest singular value {_number(m['largest_singular_value'])}; at most 1 never expands"
+            f"can enlarge a change of the field {_number(m['largest_singular_value'])} times (its largest singular "
+            "value; up to 1 the iteration is sure to settle)"
         )
     if "folds_percent_before" in m:
         found.append(

@@ -1,7 +1,7 @@
 """The last word of the anatomy-aware prior: a few gated corrections after the finest level.
 
-A `Corrector` is no denoiser of noise: called again and again it drifts. So it is not called within the levels but once
-or twice at the end, on a grid as coarse as that of its training, and a correction is kept only if
+A `Corrector` is no denoiser of noise: called again and again it drifts. So it is not called within the levels but
+`CALLS` times at the end, on a grid as coarse as that of its training, and a correction is kept only if
 
     at most `MENDED` of the voxels fold that did not   and   g(after) - g(solver) <= `WORSE` (g(0) - g(solver)),
 
@@ -69,7 +69,7 @@ class Outcome:
     @property
     def remark(self) -> str:
         """What happened, as a sentence."""
-        part = "" if self.scale in (0, 1) else f" by {100 * self.scale:.0f} %"
+        part = "" if self.scale in (0, 1) else f", {100 * self.scale:.0f} % of it"
         verdict = f"kept{part}" if self.scale else "dropped"
         mended = " (mended at the end)" if self.scale and self.folds[1] > self.folds[0] else ""
         return (

@@ -32,11 +32,14 @@ Kind = Literal["image", "labels", "mask"]
 LEAST_OVERLAP = 0.10
 """Share of the fixed image that the moving one must cover; below it the pair is refused."""
 
-MOST_LABELS = 1000
-"""No atlas has more structures."""
-
 PATCHY = 0.8
-"""Share of neighbours with the same value, background apart, above which an image of few values is a label map."""
+"""Share of neighbours with the same value, background apart, above which integers look like a label map."""
+
+NOISY = 0.4
+"""The same share below which they look like a scan."""
+
+MANY_VALUES = 32
+"""Fewer different values say nothing about a map that is not patchy."""
 
 PLANE_ANGLE = 30.0
 """Degrees: two planes further apart than this are not slices of the same orientation."""
@@ -145,20 +148,28 @@ def check_companion(companion: Image, image: Image, role: str) -> Image:
 
 
 def mistaken(image: Image, labels: bool) -> str | None:
-    """A sentence if an image looks like a label map or, with `labels`, the reverse; None if it looks right."""
-    data = image.data
-    lines = data.reshape(-1, data.shape[-1])
-    lines = lines[:: max(1, data.size // 500_000)]  # whole lines, so that neighbours stay together
-    values = np.unique(lines)
-    if labels:
-        return f"has {len(values):,} labels, like an image; is it one?" if len(values) > MOST_LABELS else None
-    if not 3 <= len(values) <= 256 or (values != np.round(values)).any():
+    """A sentence if an image looks like a label map or, with `labels`, the reverse; None if it looks right.
+
+    Neighbours in a label map mostly have the same value, those in a scan do not. The background, the most frequent
+    value, does not count.
+    """
+    lines = image.data.reshape(-1, image.data.shape[-1])
+    count = max(1, 500_000 // lines.shape[1])  # whole lines, so that neighbours stay together
+    if len(lines) > count:
+        lines = lines[np.linspace(0, len(lines) - 1, count).astype(np.intp)]
+    values, often = np.unique(lines, return_counts=True)
+    if len(values) < 3 or (values != np.round(values)).any():
         return None
     here, after = lines[:, :-1], lines[:, 1:]
-    shown = (here != values[0]) | (after != values[0])
-    if not shown.any() or np.mean(here[shown] == after[shown]) < PATCHY:
+    background = values[often.argmax()]
+    shown = (here != background) | (after != background)
+    equal = float(np.mean(here[shown] == after[shown])) if shown.any() else 0.0
+    if labels:
+        noisy = len(values) > MANY_VALUES and equal < NOISY
+        return f"has {len(values):,} values that differ from voxel to voxel, like a scan." if noisy else None
+    if equal < PATCHY:
         return None
-    return f"has {len(values)} values in patches, like a label map; labels are given beside the image."
+    return "has whole numbers in patches, like a label map; labels are given with --fixed-labels, --moving-labels."
 
 
 def common_labels(fixed: Image, moving: Image) -> list[int]:

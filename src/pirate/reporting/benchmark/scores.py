@@ -22,9 +22,9 @@ class Score:
     Args:
         entry: the method.
         rows: of the pairs on which it gave a result.
-        failed: pairs on which it did not.
-        error: of the first of those.
-        asked: pairs it was asked for.
+        failed: pairs on which it did not, or was not run.
+        error: of the first on which it failed.
+        asked: pairs there are for it.
         seconds: median of a pair; if any method was measured alone on the machine, then only so, else not a number.
     """
 
@@ -77,7 +77,9 @@ def scores(measured: Measured, groups: Collection[str] = ("main",)) -> list[Scor
         first = bad[0].error if bad else ""
         counts = not alone or measured.track.all_cores  # there every registration has the machine to itself
         meanwhile = float(np.median([row.seconds for row in good])) if good and counts else float("nan")
-        found.append(Score(entry, good, len(bad), first, len(rows), alone.get(entry.key, meanwhile)))
+        asked = max(len(rows), len(measured.track.pairs) if entry.group == "main" else 0)
+        seconds = alone.get(entry.key, meanwhile)
+        found.append(Score(entry, good, asked - len(good), first, asked, seconds))
     return found
 
 

@@ -21,6 +21,9 @@ CALLED = {"dice": "Dice", "tre": "landmark error", "similarity_after": "correlat
 OTHERS = {"folds": "folds", "hd95": "HD95", "tre": "landmark error", "seconds": "time"}
 """In which less is better."""
 
+RANKED = 0.9
+"""A method is ranked if it has this part of the pairs that the fullest one has: means of other pairs mislead."""
+
 FASTER = 0.9
 """A time counts as shorter if it is at most this part of the other."""
 
@@ -29,13 +32,16 @@ def verdict(measured: Measured) -> str:
     """The first paragraph of a page."""
     found = gathered.scores(measured)
     by = measure(found)
-    ranked = rank(gathered.having(found, by), by)
+    having = rank(gathered.having(found, by), by)
+    most = max((len(s.values(by)) for s in having), default=0)
+    ranked = [s for s in having if len(s.values(by)) >= RANKED * most]
     free = [s for s in ranked if not s.entry.supervised]
     if not free:
         sentences = ["No method that uses no labels has a result."]
     else:
         sentences = [_first(free, by), *_unfolded(free, by), *_ours(free, by), *_elsewhere(free, by)]
-    return " ".join([*sentences, *_supervised(ranked, free, by), *_missing(found, by)])
+    fewer = [_fewer(s, free[0], by) for s in having if s not in ranked and free]
+    return " ".join([*sentences, *_supervised(ranked, free, by), *fewer, *_missing(found, by)])
 
 
 def measure(found: Sequence[Score]) -> str:
@@ -83,7 +89,7 @@ def _first(free: Sequence[Score], by: str) -> str:
     text = f"On {counted(pairs, 'pair')}, {named(best)} is first in {CALLED[by]} among the methods that use no labels: "
     text += _told(best, by)
     if len(free) == 1:
-        return f"{text}; no other has a result."
+        return f"{text}; there is no other to rank."
     second = free[1]
     shared = best.shared(second, by)
     where = "" if shared == pairs else f" on the {counted(shared, 'pair')} that both have"
@@ -192,6 +198,16 @@ def _supervised(ranked: Sequence[Score], free: Sequence[Score], by: str) -> list
             text += " (level)" if _level(score, free[0], by) else ""
         sentences.append(f"{text}.")
     return sentences
+
+
+def _fewer(score: Score, best: Score, by: str) -> str:
+    """A method that has too few pairs to be ranked, on those it has."""
+    gap, shared = lead(best, score, by), best.shared(score, by)
+    side = "behind" if gap.mean >= 0 else "ahead"
+    size = Interval(abs(gap.mean), *((gap.low, gap.high) if gap.mean >= 0 else (-gap.high, -gap.low)))
+    told = ranged(size, 2, " mm") if by == "tre" else ranged(size)
+    who = f"{_capital(named(score))}, not ranked because it has {counted(shared, 'pair')} only"
+    return f"{who}, is {side} there: {told}."
 
 
 def _missing(found: Sequence[Score], by: str) -> list[str]:
