@@ -159,7 +159,10 @@ def draw_roc(path: Path, title: str, good: NDArray[np.float64], bad: dict[str, N
 
 
 def judging(track: Track, picture: Path) -> list[str]:
-    """Whether the surprise of the shipped `pirate` prior tells spoilt registrations from good ones."""
+    """Whether the surprise of the data set's own denoiser tells spoilt registrations from good ones.
+
+    (`register --maps` asks `pirate`, whatever the images.)
+    """
     ndim = track.pairs[0][0].image.ndim - 1
     entry = zoo.find(f"pirate{track.suffix}", ndim)
     learned = load_denoiser(zoo.path_of(entry), ndim)
