@@ -27,7 +27,7 @@ NOT_SHIPPED = "anatomy (supervised), 5 training brains; does not ship"
 PAIRS = {
     "oasis2d": {"paper": 100, "default": 100},
     "hippocampus": {"paper": 100, "default": 100},
-    "brain3d": {"paper": 1, "default": 8},
+    "brain3d": {"paper": 8, "default": 8},
 }
 
 

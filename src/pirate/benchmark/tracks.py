@@ -162,7 +162,7 @@ def _hippocampus(source: Source) -> Track:
         few={"syn-cc": 40}, calibration=lambda: _calibration(subjects.hippocampus(source.data, split="train")),
         sizes=((24, 32, 24), (32, 48, 32), (48, 64, 48), (64, 96, 64)),
         note="Two labels. Affine start: found by pirate once for each pair, the same for every method. "
-        "SyN (CC), 100 s for a pair on a core, has the first 40 pairs.",
+        "SyN (CC), 100 s for a pair on a core, is run on the first 40 pairs at most.",
     )  # fmt: skip
 
 
@@ -183,8 +183,8 @@ def _brain3d(source: Source) -> Track:
         "brain3d", "T1 brains", 3, read, "none", "brain3d", source, few={"syn-cc": 1},
         ablation_pairs=2, calibration=training, all_cores=True,
         sizes=((40, 48, 56), (64, 76, 90), (80, 96, 112), (120, 144, 168)),
-        note="160 x 192 x 224 at 1 mm, affinely aligned as they come; 35 labels. SyN (CC), an hour for a pair, has the "
-        "first pair only.",
+        note="160 x 192 x 224 at 1 mm, affinely aligned as they come; 35 labels. SyN (CC), an hour for a pair, is "
+        "run on the first pair at most.",
     )  # fmt: skip
 
 

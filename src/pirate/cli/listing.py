@@ -70,7 +70,7 @@ def figures(card: Card) -> list[str]:
     if "largest_singular_value" in m:
         found.append(
             f"can enlarge a change of the field {_number(m['largest_singular_value'])} times (its largest singular "
-            "value; up to 1 the iteration is sure to settle)"
+            "value; a filter that never enlarges one has 1 at most)"
         )
     if "folds_percent_before" in m:
         found.append(
