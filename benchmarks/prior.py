@@ -10,6 +10,7 @@ a row for each pair and variant: an interrupted run goes on there, and a page ca
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import time
@@ -65,13 +66,13 @@ def section(track: str, rows: list[runs.Row], chosen: list[Variant], out: Path) 
             lines += [f"### {title}", "", "Not run.", ""]
             continue
         against = next(v for v in own if v.name == reference)
-        lines += [f"### {title}", "", *page.comparison(rows, own, against)]
+        lines += [f"### {title}", "", *page.comparison(rows, own, against), *page.contrasts(rows, name)]
         same = page.shared(rows, [v for v in chosen if v.preset == name])  # so that points can be compared
         curves = {
-            curve: page.curve_points(same, [v for v in chosen if v.curve == curve])
+            curve: page.curve_points(same, [v for v in chosen if curve in (v.curve, v.through)])
             for curve in dict.fromkeys(v.curve for v in chosen if v.preset == name and v.curve)
         }
-        curves = {curve: points for curve, points in curves.items() if points}
+        curves = {curve: points for curve, points in curves.items() if len(points) > 1}
         if curves:
             picture = out.with_suffix("").parent / f"prior_{track}_{name}.png"
             outside = page.draw_curves(
@@ -102,6 +103,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=0, help="at most so many pairs of each track")
     parser.add_argument("--curve-pairs", type=int, default=20, help="pairs for the points of the curves")
     parser.add_argument("--presets", default="paper,default", help="which iterations")
+    parser.add_argument(
+        "--benchmark", action="append", default=[], metavar="TRACK=OUT",
+        help="folder of `pirate benchmark TRACK`, of which the same registrations are taken instead of made again",
+    )  # fmt: skip
     parser.add_argument("--brains", type=Path, help="weights of `pirate train anatomy --track brain3d`")
     parser.add_argument("--note", action="append", default=[], help="a paragraph for the top of the page")
     parser.add_argument(
@@ -109,6 +114,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     started = time.monotonic()
+    benchmarks = {name: Path(out) for name, _, out in (text.partition("=") for text in given.benchmark)}
     text = [
         "# What a prior on the field is worth",
         "",
@@ -118,24 +124,27 @@ def main() -> None:
         "Each row says how many pairs it has; fewer than 100 come from runs with --pairs and --curve-pairs. "
         "Brackets: 95 % by the paired bootstrap over pairs; pairs share subjects, so that true intervals are somewhat "
         "wider. Seconds: iteration and repair, median; one thread on slices and hippocampi, two on brains. Every pair "
-        "starts as the files place it, except that `default` finds an affine start for hippocampi, which are cut out "
-        "of different places.",
+        "starts as the files place it, except that hippocampi, which are cut out of different places, start from an "
+        "affine alignment. Rows that `pirate benchmark` makes, too, are taken from its folder (--benchmark).",
         "",
     ]
     for name in given.tracks.split(","):
         chosen = plan(name, given.brains)
-        rows = runs.read_rows(given.work / f"{name}.csv") if given.only_page else []
+        folder = benchmarks.get(name)
+        rows = list(runs.known(name, chosen, given.work, folder).values()) if given.only_page else []
         for iteration in () if given.only_page else given.presets.split(","):
             count = min(PAIRS[name][iteration], given.pairs or PAIRS[name][iteration])
             own = [v for v in chosen if v.preset == iteration]
             whole, part = (runs.track(name, given.data, n) for n in (count, min(count, given.curve_pairs)))
-            rows += runs.run(whole, [v for v in own if not v.curve], given.work)
+            rows += runs.run(whole, [v for v in own if not v.curve], given.work, folder)
             rows += runs.run(part, [v for v in own if v.curve], given.work)
         text += section(name, rows, chosen, given.out)
     text += ["## The denoisers themselves", ""]
     given.out.parent.mkdir(parents=True, exist_ok=True)
     for name in given.tracks.split(","):
-        kept, roc = given.work / f"diagnostics-{name}.md", f"prior_{name}_roc.png"
+        shas = "".join(v.weights(2 if name == "oasis2d" else 3) for v in plan(name))
+        mark = hashlib.sha256(shas.encode()).hexdigest()[:8]  # so that other weights are diagnosed anew
+        kept, roc = given.work / f"diagnostics-{name}-{mark}.md", f"prior_{name}_roc.png"
         if not given.only_page and not kept.is_file():
             diagnostics.keep(kept, diagnostics.section(runs.track(name, given.data, 40), kept.with_name(roc)))
         if kept.is_file():

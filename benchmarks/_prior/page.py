@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from _prior.runs import Row
-from _prior.variants import Variant
+from _prior.variants import CONTRASTS, Variant
 from pirate.evaluation.statistics import Interval, paired
 
 Point = tuple[str, float, float, float]
@@ -61,6 +61,18 @@ def comparison(rows: Sequence[Row], chosen: Sequence[Variant], reference: Varian
             f"{mean('evaluations'):.0f}"
         )
     return table(HEAD.format(reference=reference.name), lines)
+
+
+def contrasts(rows: Sequence[Row], preset: str) -> list[str]:
+    """Variants against each other, on the pairs that both have; nothing where one of them was not run."""
+    lines = []
+    for one, other in CONTRASTS[preset]:
+        keys = [f"{preset}/{name}" for name in (one, other)]
+        both = by_pair(rows, keys[0]).keys() & by_pair(rows, keys[1]).keys()
+        if len(both) > 1:
+            gain, folds = (difference(rows, keys[0], keys[1], name) for name in ("dice", "folds"))
+            lines.append(f"{one} against {other} | {len(both)} | {gain:+.4f} | {folds:+.4f}")
+    return table("contrast | pairs | Dice | folds %", lines) if lines else []
 
 
 def _percent(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import multiprocessing
 import os
 import time
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from _prior import variants
 from _prior.variants import SIGMA, Variant
+from pirate.benchmark import rows as benchmark_rows
+from pirate.benchmark.entries import entries
 from pirate.data import subjects
 from pirate.data.subjects import Subject
 from pirate.grid import Grid
@@ -31,7 +34,7 @@ CALIBRATION = 4
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one pair with one variant; folds and NDV in percent."""
+    """What came of one pair with one variant; folds and NDV in percent; `weights`: SHA-256 of the network, or "-"."""
 
     track: str
     variant: str
@@ -44,6 +47,7 @@ class Row:
     sdlogj: float
     seconds: float
     evaluations: int
+    weights: str = "-"
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Track:
         pairs: (fixed, moving).
         training: pairs of training subjects, for strengths.
         processes: how many registrations run at a time, each on one thread; 1 gives all threads to one.
-        affine: the start of `default`; the paper iteration has none.
+        affine: the start of every registration.
         suffix: what the names of its own priors end with.
     """
 
@@ -88,10 +92,10 @@ def track(name: str, data: Path, count: int) -> Track:
     )
 
 
-def run(track: Track, chosen: Sequence[Variant], work: Path) -> list[Row]:
-    """Every row of a track: those of an earlier run from `work`, the others now."""
+def run(track: Track, chosen: Sequence[Variant], work: Path, benchmark: Path | None = None) -> list[Row]:
+    """Every row of a track: those of an earlier run from `work` and of a `benchmark` of it, the others now."""
     path = work / f"{track.name}.csv"
-    done = {(row.variant, row.pair): row for row in read_rows(path)}
+    done = known(track.name, chosen, work, benchmark)
     wanted = [
         (v, i) for v in chosen for i in range(len(track.pairs)) if (v.key, pair_name(track, i)) not in done
     ]
@@ -104,6 +108,37 @@ def run(track: Track, chosen: Sequence[Variant], work: Path) -> list[Row]:
             print(f"{track.name}: {number} of {len(wanted)}, {left / 60:.0f} min left", flush=True)
     keys = {v.key for v in chosen}
     return [row for row in done.values() if row.variant in keys]
+
+
+def known(
+    track: str, chosen: Sequence[Variant], work: Path, benchmark: Path | None = None
+) -> dict[tuple[str, str], Row]:
+    """The rows that are there already, by variant and pair; those of other weights than today's are left out."""
+    ndim = 2 if track == "oasis2d" else 3
+    today = {v.key: v.weights(ndim) or "-" for v in chosen}
+    found = {
+        (row.variant, row.pair): row
+        for row in read_rows(work / f"{track}.csv")
+        if today.get(row.variant) == row.weights
+    }
+    by_entry = {v.entry: v for v in chosen if v.entry}
+    same = set() if benchmark is None else _of_today(benchmark, ndim)
+    for row in [] if benchmark is None else benchmark_rows.read_rows(benchmark / "rows.csv"):
+        if row.entry in by_entry and row.entry in same and not row.error:
+            key = by_entry[row.entry].key
+            found[key, row.pair] = Row(
+                track, key, row.pair, row.dice_before, row.dice, row.folds, row.folds_forward, row.ndv, row.sdlogj,
+                row.seconds, row.iterations, today[key],
+            )  # fmt: skip
+    return found
+
+
+def _of_today(benchmark: Path, ndim: int) -> set[str]:
+    """The entries of a benchmark whose constants and weights are today's."""
+    record = json.loads((benchmark / "benchmark.json").read_text())
+    made = {entry["key"]: entry["sha256"] for entry in record["entries"]}
+    suffix = "-hippocampus" if record["track"] == "hippocampus" else ""
+    return {e.key for e in entries(suffix, record["track"] == "brain3d") if made.get(e.key) == e.digest(ndim)}
 
 
 def _results(track: Track, wanted: Sequence[tuple[Variant, int]]) -> Iterator[Row]:
@@ -148,6 +183,7 @@ class Worker:
             self.track.name, variant.key, pair_name(self.track, index), m["dice_before"], m["dice"], m["folds_percent"],
             m["folds_forward_percent"], m["ndv_percent"], m["sd_log_jacobian"],
             result.timings["solve"] + result.timings["repair"], len(result.trace),
+            variant.weights(axes_of(self.track)) or "-",
         )  # fmt: skip
 
     def register(self, variant: Variant, fixed: Subject, moving: Subject) -> Registration:
@@ -159,7 +195,7 @@ class Worker:
             changes.setdefault("sigma", SIGMA)
         return register(
             image(fixed), image(moving), preset=variant.preset, smoothness=smoothness, prior=prior,
-            affine="none" if variant.preset == "paper" else self.track.affine,
+            affine=self.track.affine,
             fixed_labels=labels(fixed), moving_labels=labels(moving), settings=changes, threads=self.threads,
         )  # fmt: skip
 
@@ -167,7 +203,7 @@ class Worker:
         """The variant's prior, built once."""
         key = (variant.preset, variant.prior)
         if key not in self.priors:
-            ndim = self.track.pairs[0][0].image.ndim - 1
+            ndim = axes_of(self.track)
             resolution = preset("paper", ndim).resolution if variant.preset == "paper" else None
             fields = self.training_fields(variant.preset) if variant.prior.startswith("gaussian:") else []
             self.priors[key] = variants.built(variant.prior, ndim, resolution, fields)
@@ -184,6 +220,11 @@ class Worker:
                 found.append(resize_field(field, shape) if name == "paper" else field)
             self.fields[name] = found
         return self.fields[name]
+
+
+def axes_of(track: Track) -> int:
+    """How many axes the images of a track have: 2 or 3."""
+    return track.pairs[0][0].image.ndim - 1
 
 
 def image(subject: Subject) -> Image:
@@ -223,7 +264,11 @@ def read_rows(path: Path) -> list[Row]:
 
 def _append(path: Path, row: Row) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.is_file()
+    new = not path.is_file() or path.read_text().partition("\n")[0].split(",") != [
+        f.name for f in fields(Row)
+    ]
+    if new and path.is_file():
+        path.rename(path.with_suffix(".old.csv"))  # rows of an earlier form are not read
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, [f.name for f in fields(Row)])
         if new:

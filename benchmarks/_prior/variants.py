@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pirate.benchmark.controls import SIGMA, Denoise, built
+from pirate.denoisers import zoo
+from pirate.io.atomic import sha256_of
 
-__all__ = ["ALPHAS", "SIGMA", "TAUS", "Denoise", "Variant", "built", "default", "paper"]
+__all__ = ["ALPHAS", "CONTRASTS", "SIGMA", "TAUS", "Denoise", "Variant", "built", "default", "paper"]
 
 TAUS = (0.02, 0.086, 0.3, 1.0)
 """The prior's weights of the Dice-against-folds curves; 0.086 is the paper's."""
 
 ALPHAS = (0.25, 0.5, 0.75, 1.0, 1.2)
 """The smoothness's weights there, in units of the preset's."""
+
+PIRATE, PLUS, GAUSSIAN = "P+R+S (PIRATE)", "P+D+S (PIRATE+)", "Gaussian as strong as R"
+CONTRASTS = {
+    "paper": ((PLUS, PIRATE), (PIRATE, GAUSSIAN), (PLUS, GAUSSIAN)),
+    "default": (("anatomy (supervised)", "anatomy, permuted weights"),),
+}
+"""Pairs of variants of a preset that are compared with each other."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,8 @@ class Variant:
         changes: to the preset's settings.
         curve: the name of the curve it belongs to, if it is a point of one.
         supervised: whether labels took part in the training of the prior.
+        through: the name of the curve that goes through it.
+        entry: the row of `pirate benchmark` that is the same registration; empty if there is none.
     """
 
     name: str
@@ -37,11 +49,20 @@ class Variant:
     changes: Mapping[str, Any] = field(default_factory=dict)
     curve: str = ""
     supervised: bool = False
+    through: str = ""
+    entry: str = ""
 
     @property
     def key(self) -> str:
         """A name for files: unique among variants."""
         return f"{self.preset}/{self.name}"
+
+    def weights(self, ndim: int) -> str:
+        """SHA-256 of the network that it is made with; empty where there is none."""
+        name = self.prior.rpartition(":")[2]
+        if name.endswith(".safetensors"):
+            return sha256_of(Path(name))
+        return " ".join(e.sha256 for e in zoo.shipped() if e.name == name and e.ndim == ndim)
 
 
 def paper(alpha: float, of: str = "") -> list[Variant]:
@@ -54,18 +75,20 @@ def paper(alpha: float, of: str = "") -> list[Variant]:
     pirate, plus = f"pirate{of}", f"pirate-plus{of}"
     none, plain = {"alpha": 0.0}, {"schedule": "constant", "gamma": 0.581 / 2}
     return [
-        Variant("P", "paper", "none", none),
-        Variant("P+S", "paper", "none"),
-        Variant("P+R", "paper", pirate, none),
-        Variant("P+D", "paper", plus, none),
-        Variant("P+R+S (PIRATE)", "paper", pirate),
-        Variant("P+D+S (PIRATE+)", "paper", plus),
-        Variant("PIRATE, fixed step", "paper", pirate, plain),
-        Variant("PIRATE+, fixed step", "paper", plus, plain),
-        Variant("TV for R", "paper", "tv"),
-        Variant("random network for R", "paper", f"random:{pirate}"),
-        Variant("permuted weights for R", "paper", f"permuted:{pirate}"),
-        Variant("Gaussian as strong as R", "paper", f"gaussian:{pirate}"),
+        Variant("P", "paper", "none", none, entry="p"),
+        Variant("P+S", "paper", "none", through="smoothness over alpha", entry="p+s"),
+        Variant("P+R", "paper", pirate, none, entry="p+r"),
+        Variant("P+D", "paper", plus, none, entry="p+d"),
+        Variant(PIRATE, "paper", pirate, through=f"{pirate} over tau", entry="pirate"),
+        Variant(PLUS, "paper", plus, through=f"{plus} over tau", entry="pirate-plus-cosine"),
+        Variant("PIRATE, fixed step", "paper", pirate, plain, entry="pirate-fixed"),
+        Variant("PIRATE+, fixed step", "paper", plus, plain, entry="pirate-plus-fixed"),
+        Variant("TV for R", "paper", "tv", entry="tv"),
+        Variant("random network for R", "paper", f"random:{pirate}", entry="random"),
+        Variant("permuted weights for R", "paper", f"permuted:{pirate}", entry="permuted"),
+        Variant(
+            GAUSSIAN, "paper", f"gaussian:{pirate}", through=f"gaussian:{pirate} over tau", entry="gaussian"
+        ),
     ] + [
         Variant(f"{prior}, tau {tau:g}", "paper", prior, {"tau": tau}, f"{prior} over tau")
         for prior in (pirate, plus, f"gaussian:{pirate}")
@@ -82,11 +105,11 @@ def default(of: str = "") -> list[Variant]:
     """The preset that users run, with every prior; `of` as in `paper`."""
     pirate, plus, anatomy = f"pirate{of}", f"pirate-plus{of}", f"anatomy{of}"
     return [
-        Variant("none", "default"),
+        Variant("none", "default", through="default over smoothness", entry="default"),
         Variant("Gaussian as strong as PIRATE", "default", f"gaussian:{pirate}"),
         Variant("PIRATE", "default", pirate),
         Variant("PIRATE+", "default", plus),
-        Variant("anatomy (supervised)", "default", anatomy, supervised=True),
+        Variant("anatomy (supervised)", "default", anatomy, supervised=True, entry="default-anatomy"),
         Variant("anatomy, permuted weights", "default", f"permuted:{anatomy}"),
     ] + [
         Variant(f"smoothness {s:g}", "default", "none", {"smoothness": s}, "default over smoothness")

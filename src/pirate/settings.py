@@ -303,7 +303,7 @@ def preset(name: str, ndim: int, voxels: int | None = None) -> Settings:
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}; the presets are {', '.join(PRESETS)}.")
     if name.startswith("paper"):
-        paper = Settings(alpha=0.5 if ndim == 3 else 1 / 3)
+        paper = Settings(alpha=0.5 if ndim == 3 else 1 / 3, sigma=0.5)
         return paper if name == "paper" else dataclasses.replace(paper, **_PLUS)
     base = Settings(
         scheme="compositional", penalty="local", levels=(4, 2, 1), intensity=10.0, tau=1.0, sigma=0.5,

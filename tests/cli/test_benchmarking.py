@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import multiprocessing
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from pirate.benchmark import lessons
 from pirate.benchmark.rows import read_rows
 from pirate.benchmark.timing import read_timings
 from pirate.cli import benchmarking
+from pirate.cli.benchmark_training import train_all
 from pirate.cli.benchmarking import Request, run
 from pirate.errors import InputError, OutputError, QualityError, UsageError
 from pirate.grid import Grid
@@ -30,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """One core, one process, no pictures: those have tests of their own."""
     monkeypatch.setattr("pirate.benchmark.runner.Crew", Inline)
     monkeypatch.setattr("pirate.benchmark.runner.cores", lambda: 1)
-    monkeypatch.setattr(benchmarking, "cores", lambda: 1)
+    monkeypatch.setattr("pirate.cli.benchmark_training.cores", lambda: 1)
     monkeypatch.setattr(benchmarking, "draw_pages", lambda measured, out: None)
 
 
@@ -102,7 +104,7 @@ def test_a_network_is_trained_once_and_its_weights_can_be_given(
     assert "held-out pairs" not in capfd.readouterr().out
     (folder,) = (asked.out / "training").iterdir()
     assert lessons.peak_mb(folder) > 50
-    monkeypatch.setattr(benchmarking, "_trained", None)  # it is not trained again
+    monkeypatch.setattr(benchmarking, "train_all", None)  # it is not trained again
     run(asked)
     other = dataclasses.replace(
         asked, out=asked.out.with_name("other"), weights=(f"voxelmorph={folder / 'voxelmorph.safetensors'}",)
@@ -155,3 +157,30 @@ def test_a_folder_with_other_things_is_left_alone(asked: Request) -> None:
     with pytest.raises(OutputError, match="holds something else"):
         run(asked)
     assert [p.name for p in asked.out.iterdir()] == ["thesis.tex"]
+
+
+def test_trainings_share_the_cores_and_a_failure_stops_no_other(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pirate.cli.benchmark_training.cores", lambda: 2)
+    tasks = [
+        lessons.Lesson(method, track, asked.out / method, 1)
+        for method, track in (("symnet", "oasis2d"), ("voxelmorph", "nothing"), ("gradirn", "oasis2d"))
+    ]
+    looked: list[int] = []
+    failed = train_all(tasks, asked.data, 0, True, lambda: looked.append(1))  # type: ignore[arg-type]
+    assert list(failed) == ["voxelmorph"]
+    assert "--track nothing" in failed["voxelmorph"]
+    assert [task.weights.is_file() for task in tasks] == [True, False, True]
+    assert looked
+
+
+def test_trainings_end_when_they_are_interrupted(asked: Request) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    task = lessons.Lesson("voxelmorph", "oasis2d", asked.out / "v", 10_000)
+    with pytest.raises(KeyboardInterrupt):
+        train_all([task], asked.data, 0, True, stop)  # type: ignore[arg-type]
+    assert not task.weights.is_file()
+    assert not multiprocessing.active_children()

@@ -84,7 +84,7 @@ def test_weights_to_start_from(tmp_path):
     [
         (["--preset", "huge"], "--preset huge: expected one of paper, released, small, gradient-step"),
         (["--sigma", "1", "--sigma", "2"], "several --sigma: give --data"),
-        (["--sigma", "-1"], "--sigma or --width: the noise needs"),
+        (["--sigma", "-1"], "--sigma, --width or --calm: the noise needs"),
     ],
 )
 def test_wrong_options(tmp_path, words, message):
@@ -156,8 +156,8 @@ def test_the_score_is_the_dice_of_the_paper_iteration(monkeypatch):
 def test_the_figures_are_of_fields_of_other_subjects(tmp_path):
     fields = corpus(tmp_path / "c")
     request = training_denoiser.Request(
-        (fields,), tmp_path, "small", None, None, None, None, (), None, None, 0.4, None, None, "oasis2d", 1, 0.0, 0,
-        False, None, True,
+        (fields,), tmp_path, "small", None, None, None, None, (), None, None, None, 0.4, None, None, "oasis2d", 1, 0.0,
+        0, False, None, True,
     )  # fmt: skip
     material = training_denoiser._material(request)
     whole = Corpus.open(fields)

@@ -27,7 +27,8 @@ def request_of(tmp_path: Path) -> Request:
     return Request(
         method="voxelmorph", data=tmp_path, track="oasis2d", out=tmp_path / "out", schedule="reduced", similarity="",
         displacement=False, resolution=None, affine=None, steps=2, batch=1, learning_rate=None, held_out=0.3, checks=2,
-        validate_every=1, patience=None, minutes=0.0, seed=0, tensorboard=False, threads=1, quiet=True,
+        validate_every=1, patience=None, precision="single", minutes=0.0, seed=0, tensorboard=False, threads=1,
+        quiet=True,
     )  # fmt: skip
 
 

@@ -243,3 +243,32 @@ def test_the_estimate_counts_the_steps_of_every_level(monkeypatch: pytest.Monkey
         chosen = settings(iterations=200, tolerance=tolerance)
         found = estimate.estimate(pyramid.stages(images, chosen), chosen, memory=7)
         assert found == estimate.Estimate(float(steps + estimate.AROUND), 7 + estimate.INTERPRETER)
+
+
+@pytest.mark.parametrize("intensity", [0.0, 10.0])
+@pytest.mark.parametrize("every", [3, 5])
+def test_a_wild_prior_is_undone_said_and_not_asked_again(
+    caplog: pytest.LogCaptureFixture, intensity: float, every: int
+) -> None:
+    images, calls = pair((24, 24, 24)), []
+
+    def wild(field: Tensor, sigma: float) -> Tensor:
+        calls.append(sigma)
+        return field + 1000
+
+    chosen = settings(
+        every=every, iterations=5, intensity=intensity
+    )  # every=5: after a level's last step, too
+    solution = run(images, chosen, denoiser=wild)
+    assert len(calls) == len(pyramid.stages(images, chosen))
+    assert torch.equal(solution.field, run(images, settings(iterations=5, intensity=intensity)).field)
+    assert "is undone" in caplog.text
+
+
+def test_a_prior_that_changes_nothing_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:
+    there = pair((24, 24, 24))
+    same = Images(
+        there.fixed, there.fixed.clone(), None, None, there.spacing
+    )  # any step makes these less alike
+    run(same, settings(every=1), denoiser=lambda field, sigma: field.clone())
+    assert "is undone" not in caplog.text

@@ -198,7 +198,7 @@ def test_how_it_was_made_is_told(made, tmp_path: Path) -> None:
     write_markdown(whole, figures, tmp_path / "p.md")
     assert commands(whole) == [
         "pirate benchmark phantoms --data DATA --out OUT",
-        "pirate train voxelmorph --data DATA --track oasis2d --out OUT/voxelmorph --steps 3000",
+        "pirate train voxelmorph --data DATA --track oasis2d --out OUT/voxelmorph --steps 16000",
     ]
     notes = made_so(whole)
     assert "Main table: 6 pairs. Ablation, step size and denoisers: the first 2 pairs, to save time." in notes

@@ -41,6 +41,19 @@ def test_an_example_is_a_patch_with_noise_of_its_level(shape):
         assert float(noise.std()) == pytest.approx(float(example["sigma"]), rel=0.15)
 
 
+def test_calm_examples_have_less_noise_than_they_say_and_count_by_all_of_it():
+    given = task(noise=Noise(0.5, 0.5, calm=0.5))
+    examples = [given.example(generator(seed)) for seed in range(200)]
+    left = torch.stack([(e["noisy"] - e["clean"]).square().mean() / e["power"] for e in examples]).sqrt()
+    calm = left < 0.999
+    assert 70 < int(calm.sum()) < 130
+    assert float(left[~calm].min()) == pytest.approx(1, rel=1e-4)
+    assert float(left[calm].min()) < 0.1
+    assert all(float(e["sigma"]) == 0.5 for e in examples)
+    batch = {k: torch.stack([e[k] for e in examples]) for k in examples[0]}
+    assert float(given.loss(Nothing(), batch)[0]) == pytest.approx(float(left.square().mean()), rel=1e-4)
+
+
 def test_an_example_depends_on_its_generator_alone():
     given = task()
     first, again, other = (given.example(generator(s)) for s in (1, 1, 2))

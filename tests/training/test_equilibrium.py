@@ -124,6 +124,40 @@ def test_a_volume_goes_the_same_way() -> None:
     assert work.validate(work.network)["loss"] == pytest.approx(loss.item(), rel=1e-6)
 
 
+class Growing(nn.Module):
+    """``D(z) = factor z`` with a factor that learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.full((1, 1, 1, 1), 1.5, dtype=torch.float64))
+
+    def forward(self, field: Tensor, sigma: float | Tensor) -> Tensor:
+        return self.factor * field
+
+
+def test_a_denoiser_that_expands_at_the_fixed_point_is_penalised() -> None:
+    fixed, moving = pair((10, 11))
+    own = settings(2, tolerance=1e-5)
+    losses, slopes = [], []
+    for weight in (0.0, 2.0):
+        network = Regulariser(Growing(), own).double()
+        work = EquilibriumTask(
+            network,
+            [fixed[0], moving[0]],
+            [(fixed[0], moving[0])],
+            own,
+            objective=Objective(expansion=weight),
+        )
+        loss, log = work.loss(network, {"fixed": fixed, "moving": moving})
+        loss.backward()
+        losses.append(loss.item())
+        slopes.append(float(network.denoiser.factor.grad))  # type: ignore[union-attr, arg-type]
+        assert ("growth" in log) == (weight > 0)
+        assert work.validate(network)["growth"] == pytest.approx(1.5, rel=1e-6)
+    assert losses[1] - losses[0] == pytest.approx(2 * 0.5**2, rel=1e-6)
+    assert slopes[1] - slopes[0] == pytest.approx(2 * 2 * 0.5, rel=1e-6)
+
+
 def test_a_fixed_point_that_was_not_found_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     work, subjects = task(images(2)), images(2)
     lost = dataclasses.replace(

@@ -337,3 +337,16 @@ def test_seeds_depend_on_every_number_and_their_order():
     assert torch.equal(
         torch.rand(2, generator=generator(1, 2, 3)), torch.rand(2, generator=generator(1, 2, 3))
     )
+
+
+def test_half_precision_learns_and_leaves_single_weights(tmp_path):
+    task = Toy()
+    half = train(task, dataclasses.replace(PLAN, precision="bfloat16"), tmp_path / "half")
+    single = train(Toy(), PLAN, tmp_path / "single")
+    assert half.losses != single.losses
+    assert half.history[-1]["validation_loss"] == pytest.approx(
+        single.history[-1]["validation_loss"], rel=0.3
+    )
+    assert {value.dtype for value in half.best.values()} <= {torch.float32, torch.int64}
+    with pytest.raises(UsageError, match="precision"):
+        dataclasses.replace(PLAN, precision="double")

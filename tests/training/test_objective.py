@@ -9,7 +9,7 @@ from small_pairs import pair
 from pirate.energies import Folding, LocalCorrelation, Smoothness
 from pirate.errors import UsageError
 from pirate.ops.resample import resize_field
-from pirate.training.objective import OBJECTIVES, Objective, Variation, objective
+from pirate.training.objective import OBJECTIVES, Objective, Variation, growth, objective
 
 SHAPES = [(12, 13), (8, 9, 8)]
 
@@ -77,3 +77,24 @@ def test_losses_without_meaning_are_refused() -> None:
         Objective(smoothness_norm="l3")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="there are paper and released"):
         objective("other")
+
+
+def test_growth_is_the_largest_eigenvalue_and_its_derivative_reaches_the_weights() -> None:
+    scale = torch.tensor([3.0, 0.5], requires_grad=True)
+    field = torch.randn(2, 2, 6, 7, generator=torch.Generator().manual_seed(1))
+    found = growth(lambda z: z * scale.view(1, 2, 1, 1), field, products=8)
+    assert found.tolist() == pytest.approx([3, 3], rel=1e-3)
+    (slope,) = torch.autograd.grad(found.sum(), scale)
+    assert slope.tolist() == pytest.approx([2, 0], abs=1e-2)
+
+
+def test_few_products_estimate_growth_from_below() -> None:
+    scale = torch.linspace(0, 1.2, 42).view(1, 1, 6, 7)
+    field = torch.randn(1, 2, 6, 7, generator=torch.Generator().manual_seed(1))
+    few, many = (float(growth(lambda z: z * scale, field, products=n)) for n in (5, 200))
+    assert 0.9 < few < 1.19
+    assert many == pytest.approx(1.2, rel=1e-2)
+
+
+def test_a_constant_map_does_not_grow() -> None:
+    assert float(growth(torch.zeros_like, torch.ones(1, 2, 6, 7))) < 1e-6

@@ -22,7 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pirate.baselines.losses import data, diffusion
-from pirate.baselines.parts import SLOPE, Fields, Scored, check, convolution, halved, interleaved, resized
+from pirate.baselines.parts import SLOPE, Fields, Scored, check, convolution, halved, resized
+from pirate.denoisers.convolution import interleaved
 from pirate.energies.similarity import GlobalCorrelation, SquaredError
 from pirate.errors import UsageError
 from pirate.ops.warp import identity, warp_with_gradient

@@ -43,10 +43,12 @@ PLANS: dict[tuple[str, str, int], Plan] = {
     ("symnet", "authors", 3): Plan(150_000, 1, 1e-4, "constant", validate_every=1000, checkpoint_every=500),
     ("gradirn", "authors", 2): Plan(12_500, 4, 1e-4, "constant", validate_every=250, checkpoint_every=250),
     ("gradirn", "authors", 3): Plan(12_500, 4, 1e-4, "constant", validate_every=250, checkpoint_every=250),
-    ("voxelmorph", "reduced", 2): Plan(6000, 4, 1e-3, warmup=100, clip=1.0, validate_every=250, patience=8),
-    ("voxelmorph", "reduced", 3): Plan(1500, 1, 5e-4, warmup=50, clip=1.0, validate_every=100, patience=8),
-    ("symnet", "reduced", 2): Plan(6000, 4, 3e-4, warmup=100, clip=1.0, validate_every=250, patience=8),
-    ("symnet", "reduced", 3): Plan(1000, 1, 3e-4, warmup=50, clip=1.0, validate_every=100, patience=8),
+    ("voxelmorph", "reduced", 2): Plan(
+        24_000, 1, 5e-4, warmup=200, clip=1.0, validate_every=1000, patience=8
+    ),
+    ("voxelmorph", "reduced", 3): Plan(1500, 1, 5e-4, warmup=50, clip=1.0, validate_every=200, patience=8),
+    ("symnet", "reduced", 2): Plan(24_000, 1, 3e-4, warmup=200, clip=1.0, validate_every=1000, patience=8),
+    ("symnet", "reduced", 3): Plan(1000, 1, 3e-4, warmup=50, clip=1.0, validate_every=200, patience=8),
     ("gradirn", "reduced", 2): Plan(4000, 2, 5e-4, warmup=100, clip=1.0, validate_every=200, patience=8),
     ("gradirn", "reduced", 3): Plan(400, 1, 5e-4, warmup=50, clip=1.0, validate_every=50, patience=8),
 }

@@ -34,6 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pirate.baselines.parts import halved
+from pirate.denoisers.convolution import CONVOLUTIONS
 from pirate.energies import Folding, LocalCorrelation
 from pirate.energies.local import box_sum
 from pirate.errors import NotConverged, reject
@@ -42,7 +43,7 @@ from pirate.ops.resample import resize_field
 from pirate.ops.warp import identity
 from pirate.solvers.solution import Record
 
-CONVOLUTIONS = 5
+LAYERS = 5
 """Stride-2 convolutions after the first halving."""
 
 COARSE = 4
@@ -115,8 +116,8 @@ class Velocity(nn.Module):
         self.coarse = tuple(-(-n // COARSE) for n in shape)
         for axis, (c, n) in enumerate(zip(self.coarse, self.shape, strict=True)):
             self.register_buffer(f"axis{axis}", upsampled(c, n, settings.box), persistent=False)
-        convolution = {2: nn.Conv2d, 3: nn.Conv3d}[d]
-        widths = [d] + [settings.channels] * CONVOLUTIONS
+        convolution = CONVOLUTIONS[d]
+        widths = [d] + [settings.channels] * LAYERS
         self.convolutions = nn.ModuleList(
             convolution(a, b, 3, stride=2, padding=1, padding_mode="replicate") for a, b in pairwise(widths)
         )
@@ -130,7 +131,7 @@ class Velocity(nn.Module):
         x = F.interpolate(positions, size=_halved(self.shape), mode=mode, align_corners=True)
         for k, convolution in enumerate(self.convolutions, 1):
             x = convolution(x)
-            x = F.relu(x) if k < CONVOLUTIONS else x
+            x = F.relu(x) if k < LAYERS else x
         velocity: Tensor = self.widen(F.relu(self.narrow(x.flatten(1)))).view(1, d, *self.coarse)
         for axis, matrix in enumerate(self.buffers()):
             velocity = torch.tensordot(velocity, matrix, dims=([axis + 2], [0])).movedim(-1, axis + 2)
@@ -151,7 +152,7 @@ def upsampled(coarse: int, size: int, box: int) -> Tensor:
 def features(shape: Sequence[int]) -> int:
     """Voxels that are left of `shape` after the halving and the convolutions."""
     size = _halved(shape)
-    for _ in range(CONVOLUTIONS):
+    for _ in range(LAYERS):
         size = tuple((n + 1) // 2 for n in size)
     return math.prod(size)
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pirate.denoisers.dncnn import CONVOLUTIONS
+from pirate.denoisers.convolution import CONVOLUTIONS
 from pirate.ops.compose import exponential
 from pirate.ops.resample import half_shape, resize, resize_field, unit_change
 from pirate.ops.smooth import gaussian
@@ -47,11 +47,6 @@ class Scored(NamedTuple):
 def convolution(ndim: int, before: int, after: int, stride: int = 1, side: int = 3) -> nn.Module:
     """A convolution of `side`^d with zeros outside, from `before` to `after` channels."""
     return CONVOLUTIONS[ndim](before, after, side, stride=stride, padding=side // 2)
-
-
-def interleaved(x: Tensor) -> Tensor:
-    """The same (B, C, *shape), any unit, with a voxel's channels side by side in memory: convolutions are faster so."""
-    return x.contiguous(memory_format=torch.channels_last if x.ndim == 4 else torch.channels_last_3d)
 
 
 def padded(images: Tensor, multiple: int) -> Tensor:

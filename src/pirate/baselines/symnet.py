@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pirate.baselines.losses import data, mean_square_slope, midway, orientation
-from pirate.baselines.parts import Fields, Scored, check, convolution, cut, flows, interleaved, padded
-from pirate.denoisers.dncnn import CONVOLUTIONS
+from pirate.baselines.parts import Fields, Scored, check, convolution, cut, flows, padded
+from pirate.denoisers.convolution import CONVOLUTIONS, interleaved
 from pirate.denoisers.unet import TRANSPOSED
 from pirate.energies.local import LocalCorrelation
 from pirate.ops.compose import compose
@@ -90,7 +90,8 @@ class SYMNet(nn.Module):
         kept.pop()
         for grow, level in zip(self.grow, self.up, strict=True):
             x = level(torch.cat([F.relu(grow(x)), kept.pop()], 1))
-        first, second = (cut(self.reach * F.softsign(head(x)), fixed.shape[2:]) for head in self.heads)
+        reached = (F.softsign(head(x).to(fixed.dtype)) for head in self.heads)  # not in half precision
+        first, second = (cut(self.reach * r, fixed.shape[2:]) for r in reached)
         return first, second
 
     def fields(self, fixed: Tensor, moving: Tensor) -> Fields:

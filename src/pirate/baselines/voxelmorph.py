@@ -28,11 +28,11 @@ from pirate.baselines.parts import (
     convolution,
     cut,
     flows,
-    interleaved,
     padded,
     resized,
     widths,
 )
+from pirate.denoisers.convolution import interleaved
 from pirate.energies.local import LocalCorrelation
 from pirate.energies.similarity import Similarity, SquaredError
 from pirate.errors import UsageError
@@ -110,7 +110,7 @@ class VoxelMorph(nn.Module):
             x = F.leaky_relu(layer(x), SLOPE, inplace=True)
             if kept:
                 x = torch.cat([F.interpolate(x, scale_factor=2, mode="nearest"), kept.pop()], 1)
-        flow = cut(self.head(x), shape)
+        flow = cut(self.head(x), shape).to(fixed.dtype)  # which a training in half precision has left
         return resized(flow, half_shape(shape)) if self.squarings else flow
 
     def displacement(self, flow: Tensor, shape: tuple[int, ...]) -> Tensor:

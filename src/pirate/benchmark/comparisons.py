@@ -13,7 +13,7 @@ from pirate.benchmark.tables import Table
 from pirate.evaluation.statistics import holm, paired, wilcoxon
 
 ABLATION = (
-    "p", "p+s", "p+r", "p+d", "pirate", "pirate-plus", "p+s=zero", "random", "gaussian", "tv",
+    "p", "p+s", "p+r", "p+d", "pirate", "pirate-plus", "p+s=zero", "random", "permuted", "gaussian", "tv",
 )  # fmt: skip
 STEPS = ("pirate-fixed", "pirate", "pirate-plus-fixed", "pirate-plus-cosine", "pirate-plus")
 TITLES = {
@@ -107,8 +107,8 @@ def ablation(results: Results) -> Table | None:
     """P, S, R, D, and what happens when something else takes R's place."""
     return _smaller(results, "ablation", "Ablation", ABLATION, TITLES, (
         "P: similarity; S: smoothness; R: denoiser trained on noise; D: denoiser tuned through the equilibrium. "
-        "Controls take R's place: nothing, the same network with random weights, the Gaussian filter that changes "
-        "fields as much as R does, total variation."
+        "Controls take R's place: nothing, the same network with random and with shuffled weights, the Gaussian "
+        "filter that changes fields as much as R does, total variation."
     ))  # fmt: skip
 
 

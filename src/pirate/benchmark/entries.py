@@ -147,6 +147,7 @@ def _ablation(of: str) -> tuple[Entry, ...]:
         _paper("p+r", "P+R", "ablation", pirate_, {"alpha": 0.0}),
         _paper("p+d", "P+D", "ablation", plus, {"alpha": 0.0}),
         _paper("random", "random network for R", "control", f"random:{pirate_}"),
+        _paper("permuted", "permuted weights for R", "control", f"permuted:{pirate_}"),
         _paper("gaussian", "Gaussian as strong as R", "control", f"gaussian:{pirate_}"),
         _paper("tv", "TV for R", "tv", "tv"),
         _paper("pirate-fixed", "PIRATE, fixed step", "step", pirate_, FIXED_STEP),

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import typer
 
-from pirate.baselines.child_tools import die_with_parent
 from pirate.benchmark import lessons
 from pirate.benchmark.elapsed import Clock
 from pirate.benchmark.entries import Entry, chosen, weights_name
 from pirate.benchmark.gathering import gather
-from pirate.benchmark.lessons import MEMORY, SCHEDULE, Lesson, lesson, peak_mb, trainable, why_not
-from pirate.benchmark.machine import cores
+from pirate.benchmark.lessons import Lesson, lesson, trainable, why_not
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.plan import Plan, check_folder, read_record, usual, write_record
 from pirate.benchmark.runner import Progress, Runner
 from pirate.benchmark.tables import write_table
 from pirate.benchmark.tracks import NAMES, Source, Track, of
+from pirate.cli.benchmark_training import train_all
 from pirate.cli.terminal import INTERVAL, configure_log, interrupts
-from pirate.errors import PirateError, QualityError, UsageError, printable, reject
-from pirate.io.atomic import write_json
-from pirate.registration.process import peak_memory
+from pirate.errors import QualityError, UsageError, printable, reject
 
 log = logging.getLogger("pirate")
 
@@ -168,68 +161,29 @@ def _weights(
     for path in found.values():
         if not path.is_file():
             raise reject(path, "there is no such file", "a weight file", "Correct --weights.")
-    reasons = {}
+    reasons: dict[str, str] = {}
+    tasks: list[Lesson] = []
     for method in trainable(entries):
         if method in found:
             continue
-        why = why_not(track, method)
-        if not why:
-            task = lesson(track, method, request.out)
-            if not task.weights.is_file():
-                why = "not trained: --no-training" if request.no_training else _trained(request, task, clock)
-            found |= {} if why else {method: task.weights}
-        if why:
+        if why := why_not(track, method):
             reasons[method] = why
-    return found, reasons
+            continue
+        task = lesson(track, method, request.out)
+        found[method] = task.weights
+        if not task.weights.is_file():
+            tasks.append(task)
+    if request.no_training:
+        reasons |= {task.method: "not trained: --no-training" for task in tasks}
+    elif tasks:
 
-
-def _trained(request: Request, task: Lesson, clock: Clock) -> str:
-    """Train in a process of its own; return why there are no weights, or nothing."""
-    log.info("training %s in %s", task.method, printable(task.folder))
-    context = get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    arguments = (theirs, task, request.data, request.minutes_per_training, request.quiet, os.getpid())
-    process = context.Process(target=_train, args=arguments)
-    process.start()
-    theirs.close()
-    try:
-        while process.is_alive():
+        def look() -> None:
             interrupts.check()
             clock.tick()
-            process.join(0.5)
-    finally:
-        if process.is_alive():
-            process.terminate()
-            process.join()
-    if task.weights.is_file() and process.exitcode == 0:
-        return ""
-    said = f"the training ended with code {process.exitcode}"
-    with contextlib.suppress(EOFError):
-        said = f"the training failed: {ours.recv()}" if ours.poll() else said
-    return said
 
-
-def _train(line: Connection, task: Lesson, data: Path, minutes: float, quiet: bool, parent: int) -> None:
-    """What the process of a training does; its results go to stderr, for stdout is the benchmark's."""
-    from pirate.cli import training_network
-
-    die_with_parent(parent)
-    os.dup2(2, 1)
-    task.folder.mkdir(parents=True, exist_ok=True)
-    before = peak_mb(task.folder)
-    request = training_network.Request(
-        method=task.method, data=data, track=task.track, out=task.folder, schedule=SCHEDULE, similarity="",
-        displacement=False, resolution=None, affine=None, steps=task.steps, batch=None, learning_rate=None,
-        held_out=0.1, checks=20, validate_every=None, patience=None, minutes=minutes, seed=0, tensorboard=False,
-        threads=cores(), quiet=quiet,
-    )  # fmt: skip
-    try:
-        training_network.run(request)
-    except PirateError as error:
-        line.send(str(error))
-        raise SystemExit(error.exit_code) from None
-    largest = max(peak_memory() / 1e6, before if before == before else 0.0)
-    write_json(task.folder / MEMORY, {"peak_mb": largest})
+        data, minutes = request.data or Path(), request.minutes_per_training
+        reasons |= train_all(tasks, data, minutes, request.quiet, look)
+    return {m: path for m, path in found.items() if m not in reasons}, reasons
 
 
 class Watch:

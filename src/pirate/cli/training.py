@@ -51,6 +51,9 @@ def denoiser(
     width: Annotated[
         float | None, typer.Option(min=0, help="Largest width of coloured noise, voxels; 0: white noise.")
     ] = None,
+    calm: Annotated[
+        float | None, typer.Option(help="Share of the examples with less noise than the network is told.")
+    ] = None,
     start: Annotated[Path | None, typer.Option(help="Weights to begin with, for fine-tuning.")] = None,
     held_out: Annotated[float, typer.Option(help="Share of the subjects kept for validation.")] = 0.2,
     measure: Annotated[
@@ -76,8 +79,8 @@ def denoiser(
 
     run(
         Request(
-            tuple(corpus), out, preset, steps, batch, learning_rate, patch, tuple(sigma or ()), width, start,
-            held_out, measure, data, track, pairs, minutes, seed, tensorboard, threads, quiet,
+            tuple(corpus), out, preset, steps, batch, learning_rate, patch, tuple(sigma or ()), width, calm,
+            start, held_out, measure, data, track, pairs, minutes, seed, tensorboard, threads, quiet,
         )
     )  # fmt: skip
 
@@ -221,6 +224,12 @@ def _network(method: str) -> Callable[..., None]:
         patience: Annotated[
             int | None, typer.Option(min=0, help="Validations without a new low that end it; 0: never.")
         ] = None,
+        precision: Annotated[
+            str,
+            typer.Option(
+                help="single, or bfloat16: convolutions in half precision, twice as fast where the processor has it."
+            ),
+        ] = "single",
         minutes: Annotated[float, typer.Option(min=0, help="End after so many; 0: no limit.")] = 0.0,
         seed: Annotated[int, typer.Option(min=0, help="Of every random number.")] = 0,
         tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files.")] = False,
@@ -235,7 +244,8 @@ def _network(method: str) -> Callable[..., None]:
         run(
             Request(
                 method, data, track, out, schedule, similarity, displacement, resolution, affine, steps, batch,
-                learning_rate, held_out, checks, validate_every, patience, minutes, seed, tensorboard, threads, quiet,
+                learning_rate, held_out, checks, validate_every, patience, precision, minutes, seed, tensorboard,
+                threads, quiet,
             )
         )  # fmt: skip
 

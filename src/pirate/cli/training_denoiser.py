@@ -51,6 +51,7 @@ class Request:
     patch: int | None
     sigmas: tuple[float, ...]
     width: float | None
+    calm: float | None
     start: Path | None
     held_out: float
     measure: Path | None
@@ -110,11 +111,13 @@ def _preset(request: Request) -> Preset:
     try:
         noise = base.noise if not request.sigmas else base.noise.at(request.sigmas[0])
         if request.width is not None:
-            noise = Noise(
-                noise.sigma_min, noise.sigma_max, min(noise.width_min, request.width), request.width
+            noise = dataclasses.replace(
+                noise, width_min=min(noise.width_min, request.width), width_max=request.width
             )
+        if request.calm is not None:
+            noise = dataclasses.replace(noise, calm=request.calm)
     except ValueError as error:
-        raise UsageError(f"--sigma or --width: {error}.") from None
+        raise UsageError(f"--sigma, --width or --calm: {error}.") from None
     patches = base.patches if request.patch is None else (request.patch, request.patch)
     return dataclasses.replace(base, plan=plan, noise=noise, patches=patches)
 

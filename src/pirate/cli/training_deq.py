@@ -23,7 +23,7 @@ from pirate.io.atomic import sha256_of
 from pirate.io.weights import Card, Scalar, save_weights
 from pirate.registration.process import using_threads
 from pirate.reporting.curves import curves
-from pirate.settings import RESOLUTIONS, Settings, parse_assignment
+from pirate.settings import RESOLUTIONS, Settings, parse_assignment, preset
 from pirate.training.equilibrium import EquilibriumTask, Regulariser, equilibrium_settings
 from pirate.training.hypergradient import MODES, Backward, Mode
 from pirate.training.loop import Plan, Trained, train
@@ -108,7 +108,8 @@ def _check(request: Request) -> None:
 
 def _settings(request: Request, card: Card) -> Settings:
     """Of the iteration: the paper's, on the grid and at the noise level of the weights, and the changes asked for."""
-    own: dict[str, Any] = {"sigma": float(min(max(1.0, card.sigma_min), card.sigma_max))}
+    usual = preset("paper", card.ndim).level(0).sigma
+    own: dict[str, Any] = {"sigma": float(min(max(usual, card.sigma_min), card.sigma_max))}
     if card.resolution in RESOLUTIONS:
         own["resolution"] = int(card.resolution)
     return equilibrium_settings(card.ndim, own | dict(parse_assignment(text) for text in request.changes))
@@ -225,7 +226,7 @@ def _metrics(
     """Held-out pairs before the training and with the weights kept, the constants to use them with, the course."""
     before, after = trained.history[0], min(trained.history, key=lambda row: row["validation_loss"])
     figures: dict[str, Scalar] = {"mode": request.mode, "preset": request.preset}
-    for name in ("loss", "similarity", "folds_percent", "nfe"):
+    for name in ("loss", "similarity", "folds_percent", "nfe", "growth"):
         for when, row in (("before", before), ("after", after)):
             figures[f"{name}_{when}"] = round(row[f"validation_{name}"], 5)
     figures |= {name: round(value, 6) for name, value in network.scalars().items()}

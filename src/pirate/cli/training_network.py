@@ -81,6 +81,7 @@ class Request:
     checks: int
     validate_every: int | None
     patience: int | None
+    precision: str
     minutes: float
     seed: int
     tensorboard: bool
@@ -110,7 +111,9 @@ def run(request: Request) -> None:
             network, loss, [known[s.name] for s in fit], [(known[a.name], known[b.name]) for a, b in chosen]
         )
         record = _record(request, track, task, dataclasses.asdict(loss))
-        trained = train(task, constants, request.out, Watch(request.quiet), request.tensorboard, record)
+        trained = train(
+            task, constants, request.out, Watch(request.quiet, request.method), request.tensorboard, record
+        )
         if trained.first:
             _write(request, track, network, trained, len(fit))
 
@@ -142,6 +145,7 @@ def _plan(request: Request, track: Track) -> Plan:
     base = plan(request.method, request.schedule, track.ndim)
     steps = request.steps or base.steps
     changes |= {"seed": request.seed, "minutes": request.minutes, "warmup": min(base.warmup, steps - 1)}
+    changes["precision"] = request.precision
     return dataclasses.replace(base, **changes)
 
 
@@ -223,7 +227,7 @@ def _write(request: Request, track: Track, network: nn.Module, trained: Trained,
 def _metrics(request: Request, trained: Trained) -> dict[str, Scalar]:
     """Held-out pairs before the training and with the weights kept, and the course of the training."""
     before, after = trained.history[0], min(trained.history, key=lambda row: row["validation_loss"])
-    figures: dict[str, Scalar] = {"schedule": request.schedule}
+    figures: dict[str, Scalar] = {"schedule": request.schedule, "precision": request.precision}
     for name, value in after.items():
         if name.startswith("validation_") and math.isfinite(value):
             short = name.removeprefix("validation_")

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pirate.denoisers.dncnn import CONVOLUTIONS
+from pirate.denoisers.convolution import CONVOLUTIONS
 from pirate.denoisers.unet import depth_to_space, space_to_depth
 from pirate.ops.compose import compose
 from pirate.ops.smooth import gaussian

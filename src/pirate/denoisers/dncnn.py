@@ -13,11 +13,12 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from pirate.denoisers.convolution import CONVOLUTIONS
+
 Activation = Literal["elu", "relu", "leaky_relu"]
 Padding = Literal["zeros", "replicate"]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": nn.ELU, "relu": nn.ReLU, "leaky_relu": nn.LeakyReLU}
-CONVOLUTIONS: dict[int, type[nn.Conv2d] | type[nn.Conv3d]] = {2: nn.Conv2d, 3: nn.Conv3d}
 DEEPEST, WIDEST = 64, 1024  # a card from a stranger must not ask for more
 
 

@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pirate.denoisers.convolution import CONVOLUTIONS, convolve, interleaved
+
 Activation = Literal["leaky_relu", "relu", "elu", "softplus"]
 
-CONVOLUTIONS: dict[int, type[nn.Conv2d] | type[nn.Conv3d]] = {2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED: dict[int, type[nn.ConvTranspose2d] | type[nn.ConvTranspose3d]] = {
     2: nn.ConvTranspose2d,
     3: nn.ConvTranspose3d,
@@ -69,7 +70,7 @@ class UNet(nn.Module):
     def forward(self, field: Tensor, level: Tensor) -> Tensor:
         """Map `field` (B, d, *shape) and the noise `level` (B,), both voxels, to (B, d, *shape), voxels."""
         padded = _padded(field, 2**self.scales)
-        folded = space_to_depth(padded)
+        folded = interleaved(space_to_depth(padded))
         told = level.reshape(-1, *[1] * (folded.ndim - 1)) * self.tell.reshape(-1, *[1] * self.ndim)
         x = self._bent(self._differences(folded, self.entry) + told)
         kept: list[Tensor] = []
@@ -93,7 +94,7 @@ class UNet(nn.Module):
         by_component = weight.reshape(len(weight), d, 2**d, *weight.shape[2:])
         centred = by_component - by_component.flatten(2).mean(2).reshape(-1, d, 1, *[1] * d)
         padded = F.pad(folded, [1] * (2 * d), mode="replicate")
-        return (F.conv2d if d == 2 else F.conv3d)(padded, centred.flatten(1, 2))
+        return convolve(padded, centred.flatten(1, 2))
 
     def _bent(self, x: Tensor) -> Tensor:
         if self.activation == "leaky_relu":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from pirate.denoisers.plug import Denoiser, ImageDenoiser, call
 from pirate.energies.similarity import Similarity
+from pirate.errors import InputError
 from pirate.ops.compose import compose_small, longest
 from pirate.ops.repair import repair
 from pirate.ops.resample import resize_field
@@ -22,6 +24,8 @@ from pirate.registration.data_term import data_term
 from pirate.registration.working import Images
 from pirate.settings import Level, Settings
 from pirate.solvers.solution import Record, Solution, Status
+
+log = logging.getLogger("pirate")
 
 LEAST_SIZE = 7
 """A level must leave so many voxels along every axis that it shrinks."""
@@ -98,6 +102,13 @@ class Step:
         gaussian(moved, [self.level.field_sigma / s for s in h], out=field)
         return float(value[0]), True
 
+    def value(self, field: Tensor) -> float:
+        """g at a field (1, d, *shape), voxels; infinite where the field has left the image."""
+        try:
+            return float(self.penalty.value(self.images.moving, field, self.images.moving_mask)[0])
+        except InputError:
+            return math.inf
+
 
 def solve(
     stages: Sequence[Stage],
@@ -165,7 +176,7 @@ def _steps(
     """Take the steps of one level, changing `field` in place; yield a record for each.
 
     Where g has not fallen over `PATIENCE` steps they were too long: the next ones are half as long, until they are
-    too short to matter.
+    too short to matter. A call of the denoiser that makes g higher, and higher than at the level's start, is undone.
     """
     level, size = step.level, step.level.step
     spare, other = torch.empty_like(field), torch.empty_like(field)
@@ -179,7 +190,16 @@ def _steps(
         if t >= kept + PATIENCE and value > values[t - PATIENCE]:
             size, kept = size / 2, t
         if denoiser is not None and (t + 1) % settings.every == 0 and acts_on(denoiser, level.shrink):
+            spare.copy_(field)
             field.add_(_noise(denoiser, step.images, field, level), alpha=-level.tau)
+            if not step.value(field) <= max(values[0], step.value(spare)):
+                field.copy_(spare)
+                denoiser = None
+                log.warning(
+                    "the prior left the images less alike than they were at the start of the level 1/%d; this call "
+                    "is undone, and the prior is not asked again on this level",
+                    level.shrink,
+                )
         if not moved or size < SHORTEST or _flat(values, settings.tolerance):
             return
         if deadline is not None and time.monotonic() >= deadline:

@@ -29,7 +29,7 @@ from pirate.settings import Settings, preset
 from pirate.solvers.anderson import accelerate
 from pirate.solvers.solution import Solution, Status, norm
 from pirate.training.hypergradient import Backward, adjoint, data_gradient
-from pirate.training.objective import OBJECTIVES, Objective
+from pirate.training.objective import OBJECTIVES, Objective, growth
 
 SCALARS = ("alpha", "tau", "sigma")
 """What can be learned besides the network; gamma cannot, for the fixed point does not depend on it."""
@@ -247,9 +247,15 @@ class EquilibriumTask:
             | _progress(solution)
             | {"pull": float(norm(pull).norm()), "adjoint": float(norm(found.w).norm())}
         )
+        loss = values.mean().to(inner.dtype) + inner - inner.detach()
+        if self.objective.expansion > 0:  # also where the solve diverged, for growth is why it does
+            sigma = prior.scalars()["sigma"]
+            grown = growth(lambda z: prior.denoiser(z, sigma), solution.field)
+            loss = loss + self.objective.expansion * (grown - 1).relu().square().mean()
+            log |= {"growth": float(grown.detach().max())}
         if self.backward.mode == "exact":
             log |= {"products": float(found.products), "adjoint_residual": found.residual}
-        return values.mean().to(inner.dtype) + inner - inner.detach(), log | prior.scalars()
+        return loss, log | prior.scalars()
 
     @torch.no_grad()
     def validate(self, network: nn.Module) -> dict[str, float]:
@@ -267,7 +273,10 @@ class EquilibriumTask:
         values, _, terms = self.objective.value_and_gradient(problem.fixed, problem.moving, solution.field)
         folds = folding(resize_field(solution.field, problem.fixed.shape[2:]))
         measured = {name: folds[name] for name in ("folds_percent", "ndv_percent", "sd_log_jacobian")}
-        return {"loss": float(values.mean())} | terms | measured | _progress(solution)
+        sigma, loss = prior.scalars()["sigma"], float(values.mean())
+        measured["growth"] = float(growth(lambda z: prior.denoiser(z, sigma), solution.field)[0])
+        loss += self.objective.expansion * max(measured["growth"] - 1, 0) ** 2
+        return {"loss": loss} | terms | measured | _progress(solution)
 
     def state(self) -> dict[str, Tensor]:
         """Nothing is carried from step to step: a dictionary without tensors of any shape or unit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,12 +16,15 @@ from pirate.errors import UsageError
 from pirate.ops.derivative import forward_difference, forward_difference_adjoint
 from pirate.ops.resample import resize_field, resize_field_adjoint
 
+NUDGE = 1e-2
+"""Voxels rms: the difference of fields over which a denoiser's derivative is taken."""
+
 
 @dataclass(frozen=True)
 class Objective:
     """The loss of eq. (12), all terms on the grid of the images.
 
-    l = similarity * l_smi + smoothness * l_smt + folding * l_Jac
+    l = similarity * l_smi + smoothness * l_smt + folding * l_Jac ( + expansion * l_exp, not in the paper )
 
     l_smi is 1 minus the mean local correlation (eq. 13), l_smt the smoothness, l_Jac the mean of
     ``relu(margin - |J|)^2`` (eq. 14).
@@ -42,9 +46,11 @@ class Objective:
     """Determinant below which a voxel is penalised."""
     difference: Difference = "forward"
     """How the determinant's derivatives are taken."""
+    expansion: float = 0.0
+    """Weight of a further term, on the network instead of the field: ``relu(growth - 1)^2``, see `growth`."""
 
     def __post_init__(self) -> None:
-        for name in ("similarity", "smoothness", "folding"):
+        for name in ("similarity", "smoothness", "folding", "expansion"):
             weight = getattr(self, name)
             if not (math.isfinite(weight) and weight >= 0):
                 raise UsageError(f"objective: {name} is {weight}; expected a weight of 0 or more.")
@@ -82,6 +88,35 @@ class Objective:
             gradient.add_(slope, alpha=getattr(self, name))
         means = {name: float(term.mean()) for name, (term, _) in terms.items()}
         return value, resize_field_adjoint(gradient, field.shape[2:]), means
+
+
+def growth(denoise: Callable[[Tensor], Tensor], field: Tensor, products: int = 5) -> Tensor:
+    """How much D expands noise that went through it before: ``|J v| / |v|``, (B,), J = dD/dphi at `field`.
+
+    v is where `products` - 1 products with J lead from white noise (power iteration). With many products the result is
+    the largest eigenvalue's modulus; with few it is a lower estimate that sees the wildest directions, which is what a
+    penalty needs. Where an eigenvalue is above 1 + (curvature of the other terms) / tau, eq. (6) leaves its fixed
+    point. J v is a difference quotient: D is piecewise linear or nearly so. Derivatives with respect to D's weights
+    take v as given.
+
+    Args:
+        denoise: D at one noise level, (B, d, *shape) to the same, voxels.
+        field: (B, d, *shape), voxels.
+        products: with J, at least 1.
+    """
+    noise = torch.randn(field.shape, generator=torch.Generator().manual_seed(0)).to(field)
+    with torch.no_grad():
+        here, v = denoise(field), _of_length(noise)
+        for _ in range(products - 1):
+            v = _of_length(denoise(field + v) - here)
+    moved = (denoise(field + v) - denoise(field)).flatten(1).square().sum(1).clamp_min(1e-36).sqrt()
+    return moved / v.flatten(1).square().sum(1).sqrt().clamp_min(1e-9)
+
+
+def _of_length(v: Tensor) -> Tensor:
+    """(B, d, *shape) with rms `NUDGE` over each element of the batch."""
+    rms = v.flatten(1).square().mean(1).sqrt().clamp_min(1e-30)
+    return v * (NUDGE / rms).view(-1, *[1] * (v.ndim - 1))
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,9 @@ class Run:
         for group in self.optimiser.param_groups:
             group["lr"] = plan.rate(step)
         self.optimiser.zero_grad()
-        loss, numbers = self.task.loss(self.wrapped, batch)
+        half = plan.precision == "bfloat16"
+        with torch.autocast(self.team.device.type, torch.bfloat16, enabled=half):
+            loss, numbers = self.task.loss(self.wrapped, batch)
         numbers = self.team.mean({"loss": 0.0} | numbers | {"loss": loss.item()})
         self.demand_finite(
             "the loss", numbers["loss"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from pirate.benchmark.lessons import STEPS
+from pirate.benchmark.lessons import STEPS, precision_of
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.tables import Table
 from pirate.reporting.benchmark.drawing import title_of
@@ -121,13 +121,14 @@ def commands(measured: Measured) -> list[str]:
     made = portable(measured.command) or f"pirate benchmark {track.name} --data DATA --out OUT"
     methods = {e.base for e in measured.entries if e.trained}
     trained = [m for m in measured.training if m in methods]
-    return [made, *(_training(track.training, m) for m in trained)]
+    return [made, *(_training(track.training, m, measured.training[m]) for m in trained)]
 
 
-def _training(track: str, method: str) -> str:
-    """The command of one training alone."""
+def _training(track: str, method: str, folder: Path) -> str:
+    """The command of one training alone, as its `folder` has it."""
     steps = STEPS.get((track, method))
     more = f" --steps {steps}" if steps is not None else ""
+    more += " --precision bfloat16" if precision_of(folder, method) == "bfloat16" else ""
     return f"pirate train {method} --data DATA --track {track} --out OUT/{method}{more}"
 
 
