@@ -21,13 +21,17 @@ from pirate.training.run import Run
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
-import json, sys
+import atexit, json, os, sys
 from pathlib import Path
+def write_threads():  # registered first, so that it runs last
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    (out / f"threads{os.environ['RANK']}.json").write_text(json.dumps(names))
+atexit.register(write_threads)
 import torch
 from pirate.errors import PirateError
 from pirate.training.loop import train
 from tests.training.toy import PLAN, Carrying, Plain
-import dataclasses, os
+import dataclasses
 torch.set_num_threads(1)
 out = Path(sys.argv[1])
 train(Plain(), PLAN, out / "run", lambda progress: progress.step == 10)
@@ -89,6 +93,16 @@ def test_all_processes_end_with_the_same_but_one_is_to_write(two):
     _, (first, second) = two
     assert (first.pop("first"), second.pop("first")) == (True, False)
     assert first == second
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="lists threads by Linux's /proc")
+def test_no_thread_of_the_group_outlives_it(two):
+    """One that does aborts the process, now and then, while the interpreter is taken down."""
+    folder, _ = two
+    for rank in (0, 1):
+        names = json.loads((folder / f"threads{rank}.json").read_text())
+        assert names
+        assert not [name for name in names if "gloo" in name]
 
 
 def test_what_two_processes_cannot_share_is_refused(two):

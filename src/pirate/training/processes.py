@@ -7,6 +7,8 @@ the ranks' gradients is the gradient of the whole batch, and n processes do what
 from __future__ import annotations
 
 import atexit
+import gc
+import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,6 +84,18 @@ def team(network: nn.Module, batch: int) -> Team:
     if (
         not dist.is_initialized()
     ):  # once for all trainings of a process: the launcher's store serves one group only
+        importlib.import_module("torch._dynamo")  # before there is a group that it could hold on to: `_part`
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
-        atexit.register(dist.destroy_process_group)
+        atexit.register(_part)
     return Team(rank, world, device)
+
+
+def _part() -> None:
+    """Leave the group while Python still runs: gloo's threads end with the last reference to it.
+
+    A thread that wakes up while the interpreter is taken down aborts the process. Wrappers that average gradients
+    refer to the group in cycles, which the collector finds; functions of `torch._dynamo`, defined while there is a
+    group, have it as the default of an argument for good, so that module is loaded before.
+    """
+    dist.destroy_process_group()
+    gc.collect()
