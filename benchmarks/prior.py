@@ -1,10 +1,10 @@
 """What a prior on the field is worth: the paper's ablation, the preset that users run, and controls for each.
 
-    python benchmarks/prior.py DATA --work WORK --out docs/results/prior.md
+    python benchmarks/prior.py DATA --out docs/results/prior.md
 
-DATA is a folder with `oasis2d.npz`, `hippocampus/` and `brain3d/`; only validation subjects are registered. WORK keeps
-a row for each pair and variant: an interrupted run goes on there, and a page can be made from fewer rows
-(--only-page). The priors are those that ship.
+DATA is a folder with `oasis2d.npz`, `hippocampus/` and `brain3d/`; only validation subjects are registered. The folder
+beside the page keeps a row for each pair and variant: an interrupted run goes on there, rows of other weights are made
+again, and a page can be made from the rows there are (--only-page). The priors are those that ship.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -38,7 +37,14 @@ def plan(track: str, brains: Path | None = None) -> list[Variant]:
     of = "-hippocampus" if track == "hippocampus" else ""
     chosen = variants.default(of)
     if track == "brain3d":  # the paper iteration takes minutes for each pair with a network in it
-        names = ("P", "P+S", "P+R+S (PIRATE)", "P+D+S (PIRATE+)", "Gaussian as strong as R")
+        names = (
+            "P",
+            "P+S",
+            variants.SMOOTHER,
+            "P+R+S (PIRATE)",
+            "P+D+S (PIRATE+)",
+            "Gaussian as strong as R",
+        )
         some = [v for v in variants.paper(preset("paper", ndim).alpha, of) if v.name in names]
         found = [v for v in some + chosen if not v.curve and there(v.prior, ndim)]
         return found + (
@@ -54,8 +60,8 @@ def there(prior: str, ndim: int) -> bool:
     return name in plug.NAMED or any(e.name == name and e.ndim == ndim for e in zoo.shipped())
 
 
-def section(track: str, rows: list[runs.Row], chosen: list[Variant], out: Path) -> list[str]:
-    """The part of the page about one track."""
+def section(track: str, rows: list[runs.Row], chosen: list[Variant], folder: Path) -> list[str]:
+    """The part of the page about one track; its pictures go to `folder`, which lies beside the page."""
     lines = [f"## {track}", ""]
     for name, title, reference in (
         ("paper", "The paper's iteration (eq. 6)", "P+S"),
@@ -74,12 +80,12 @@ def section(track: str, rows: list[runs.Row], chosen: list[Variant], out: Path) 
         }
         curves = {curve: points for curve, points in curves.items() if len(points) > 1}
         if curves:
-            picture = out.with_suffix("").parent / f"prior_{track}_{name}.png"
+            picture = folder / f"{track}-{name}.png"
             outside = page.draw_curves(
                 picture, f"{track}, {title.strip('`')}", curves, page.curve_points(same, own)
             )
             count = len({row.pair for row in same})
-            lines += [f"![Dice against folds or roughness]({picture.name})", ""]
+            lines += [f"![Dice against folds or roughness]({folder.name}/{picture.name})", ""]
             if outside:
                 lines += [f"Outside the picture: {', '.join(outside)}.", ""]
             lines += [f"On the {count} pairs that all have:", ""]
@@ -97,8 +103,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the rows")
-    parser.add_argument("--out", type=Path, required=True, help="the page")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the page; a folder beside it has the rows and pictures"
+    )
     parser.add_argument("--tracks", default=",".join(TRACKS))
     parser.add_argument("--pairs", type=int, default=0, help="at most so many pairs of each track")
     parser.add_argument("--curve-pairs", type=int, default=20, help="pairs for the points of the curves")
@@ -114,12 +121,14 @@ def main() -> None:
     )
     given = parser.parse_args()
     started = time.monotonic()
+    beside = given.out.with_suffix("")
+    beside.mkdir(parents=True, exist_ok=True)
     benchmarks = {name: Path(out) for name, _, out in (text.partition("=") for text in given.benchmark)}
     text = [
         "# What a prior on the field is worth",
         "",
         *(line for note in given.note for line in (note, "")),
-        "Made by `python benchmarks/prior.py DATA --work WORK --out docs/results/prior.md`, with `--brains FILE` for "
+        "Made by `python benchmarks/prior.py DATA --out docs/results/prior.md`, with `--brains FILE` for "
         "the weights that do not ship; validation subjects only. "
         "Each row says how many pairs it has; fewer than 100 come from runs with --pairs and --curve-pairs. "
         "Brackets: 95 % by the paired bootstrap over pairs; pairs share subjects, so that true intervals are somewhat "
@@ -131,26 +140,23 @@ def main() -> None:
     for name in given.tracks.split(","):
         chosen = plan(name, given.brains)
         folder = benchmarks.get(name)
-        rows = list(runs.known(name, chosen, given.work, folder).values()) if given.only_page else []
+        rows = list(runs.known(name, chosen, beside, folder).values()) if given.only_page else []
         for iteration in () if given.only_page else given.presets.split(","):
             count = min(PAIRS[name][iteration], given.pairs or PAIRS[name][iteration])
             own = [v for v in chosen if v.preset == iteration]
             whole, part = (runs.track(name, given.data, n) for n in (count, min(count, given.curve_pairs)))
-            rows += runs.run(whole, [v for v in own if not v.curve], given.work, folder)
-            rows += runs.run(part, [v for v in own if v.curve], given.work)
-        text += section(name, rows, chosen, given.out)
+            rows += runs.run(whole, [v for v in own if not v.curve], beside, folder)
+            rows += runs.run(part, [v for v in own if v.curve], beside)
+        text += section(name, rows, chosen, beside)
     text += ["## The denoisers themselves", ""]
-    given.out.parent.mkdir(parents=True, exist_ok=True)
     for name in given.tracks.split(","):
         shas = "".join(v.weights(2 if name == "oasis2d" else 3) for v in plan(name))
         mark = hashlib.sha256(shas.encode()).hexdigest()[:8]  # so that other weights are diagnosed anew
-        kept, roc = given.work / f"diagnostics-{name}-{mark}.md", f"prior_{name}_roc.png"
+        kept, roc = beside / f"diagnostics-{name}-{mark}.md", beside / f"{name}-roc.png"
         if not given.only_page and not kept.is_file():
-            diagnostics.keep(kept, diagnostics.section(runs.track(name, given.data, 40), kept.with_name(roc)))
+            diagnostics.keep(kept, diagnostics.section(runs.track(name, given.data, 40), roc))
         if kept.is_file():
-            text += kept.read_text().splitlines()
-            if kept.parent.resolve() != given.out.parent.resolve():
-                shutil.copyfile(kept.with_name(roc), given.out.with_name(roc))
+            text += [*kept.read_text().splitlines(), f"![ROC of the surprise]({beside.name}/{roc.name})", ""]
     given.out.write_text("\n".join(text).rstrip() + "\n")
     print(f"wrote {given.out} in {(time.monotonic() - started) / 60:.0f} min")
 

@@ -193,9 +193,8 @@ def judging(track: Track, picture: Path) -> list[str]:
         )
     head = "registrations | pairs | surprise score, median | area under ROC | data term at the end | its area under ROC"
     draw_roc(picture, f"{track.name}: surprise of the prior", good, every)
-    shown = ["", f"![ROC of the surprise]({picture.name})", ""]
     note = "Every pair is of two subjects: the wrong subject would be no error here, the wrong image is."
-    return [f"### {track.name}: does the prior know a bad field?", "", note, "", *table(head, rows), *shown]
+    return [f"### {track.name}: does the prior know a bad field?", "", note, "", *table(head, rows)]
 
 
 def section(track: Track, picture: Path) -> list[str]:

@@ -98,10 +98,15 @@ def curve_points(rows: Sequence[Row], chosen: Sequence[Variant]) -> list[Point]:
     return points
 
 
-def draw_curves(path: Path, title: str, curves: dict[str, list[Point]], singles: list[Point]) -> list[str]:
-    """Dice against folds, or against SDlogJ where nothing folds: curves as lines, single variants as numbers.
+DIVERGED = 20.0
+"""Percent of folded voxels from which on nothing was registered."""
 
-    Variants far from all curves, such as those that fold everywhere, would squeeze the rest: they are left out.
+
+def draw_curves(path: Path, title: str, curves: dict[str, list[Point]], singles: list[Point]) -> list[str]:
+    """Dice against folds, or against SDlogJ where nothing folds: curves as lines, single variants as marks.
+
+    A single variant that lies on a curve is ringed there. What diverged, and variants far from all curves, would
+    squeeze the rest: they are left out.
 
     Returns:
         The names of those that were left out.
@@ -111,28 +116,26 @@ def draw_curves(path: Path, title: str, curves: dict[str, list[Point]], singles:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    every = [p for points in curves.values() for p in points]
+    whole = {p for points in curves.values() for p in points}
+    kept = {name: [p for p in points if p[2] < DIVERGED] for name, points in curves.items()}
+    every = [p for points in kept.values() for p in points]
     column = 2 if max(p[2] for p in every) > 0 else 3
     most = 3 * max(p[column] for p in every)
     least = min(min(p[1] for p in every), max(p[1] for p in [*every, *singles]) - 0.05)
-    near = [p for p in singles if p[column] <= most and p[1] >= least - 0.01]
+    near = [p for p in singles if p not in whole and p[column] <= most and p[1] >= least - 0.01]
     figure, axes = plt.subplots(figsize=(9, 5), dpi=150)
     colours = ("#31688e", "#c1440e", "#35b779", "#7a5195", "#8a8a8a")
-    for colour, (name, points) in zip(colours, curves.items(), strict=False):
+    for colour, (name, points) in zip(colours, kept.items(), strict=False):
         ordered = sorted(points, key=lambda p: p[column])
-        axes.plot(
-            [p[column] for p in ordered],
-            [p[1] for p in ordered],
-            "o-",
-            color=colour,
-            label=name,
-            lw=1.5,
-            ms=4,
-        )
-    for number, point in enumerate(near, 1):
-        axes.plot(
-            point[column], point[1], marker=f"${number}$", color="#222222", ms=9, ls="none", label=point[0]
-        )
+        x, y = [p[column] for p in ordered], [p[1] for p in ordered]
+        axes.plot(x, y, "o-", color=colour, label=name, lw=1.5, ms=4)
+    on_curves = [p for p in singles if p in every]
+    axes.plot(
+        [p[column] for p in on_curves], [p[1] for p in on_curves], "o", mfc="none", mec="#222222", ms=10,
+        label="in the table above",
+    )  # fmt: skip
+    for mark, point in zip("s^vDPX*h<>p8", near, strict=False):
+        axes.plot(point[column], point[1], mark, color="#222222", mfc="none", ms=7, label=point[0])
     axes.set_xlabel("folded voxels, %" if column == 2 else "SD of log Jacobian (rougher to the right)")
     axes.set_ylabel("mean Dice")
     if column == 2:
@@ -144,4 +147,4 @@ def draw_curves(path: Path, title: str, curves: dict[str, list[Point]], singles:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     plt.close(figure)
-    return [p[0] for p in singles if p not in near]
+    return [p[0] for p in [*singles, *sorted(whole)] if p not in near and p not in every]

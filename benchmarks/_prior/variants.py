@@ -11,17 +11,23 @@ from pirate.benchmark.controls import SIGMA, Denoise, built
 from pirate.denoisers import zoo
 from pirate.io.atomic import sha256_of
 
-__all__ = ["ALPHAS", "CONTRASTS", "SIGMA", "TAUS", "Denoise", "Variant", "built", "default", "paper"]
+__all__ = [
+    "ALPHAS", "CONTRASTS", "SIGMA", "SMOOTHER", "TAUS", "Denoise", "Variant", "built", "default", "paper",
+]  # fmt: skip
 
 TAUS = (0.02, 0.086, 0.3, 1.0)
 """The prior's weights of the Dice-against-folds curves; 0.086 is the paper's."""
 
-ALPHAS = (0.25, 0.5, 0.75, 1.0, 1.2)
-"""The smoothness's weights there, in units of the preset's."""
+ALPHAS = (0.25, 0.5, 0.75)
+"""The smoothness's weights there, in units of the preset's, besides 1 and `SMOOTHER_ALPHA`."""
+
+SMOOTHER_ALPHA = 1.2
+"""As much smoothness as the step allows, about: what can be had without a denoiser."""
 
 PIRATE, PLUS, GAUSSIAN = "P+R+S (PIRATE)", "P+D+S (PIRATE+)", "Gaussian as strong as R"
+SMOOTHER = f"P+S, {SMOOTHER_ALPHA} times the smoothness"
 CONTRASTS = {
-    "paper": ((PLUS, PIRATE), (PIRATE, GAUSSIAN), (PLUS, GAUSSIAN)),
+    "paper": ((PLUS, PIRATE), (PIRATE, SMOOTHER), (PLUS, SMOOTHER), (PIRATE, GAUSSIAN), (PLUS, GAUSSIAN)),
     "default": (("anatomy (supervised)", "anatomy, permuted weights"),),
 }
 """Pairs of variants of a preset that are compared with each other."""
@@ -77,6 +83,7 @@ def paper(alpha: float, of: str = "") -> list[Variant]:
     return [
         Variant("P", "paper", "none", none, entry="p"),
         Variant("P+S", "paper", "none", through="smoothness over alpha", entry="p+s"),
+        Variant(SMOOTHER, "paper", "none", {"alpha": SMOOTHER_ALPHA * alpha}, through="smoothness over alpha"),
         Variant("P+R", "paper", pirate, none, entry="p+r"),
         Variant("P+D", "paper", plus, none, entry="p+d"),
         Variant(PIRATE, "paper", pirate, through=f"{pirate} over tau", entry="pirate"),
@@ -97,7 +104,6 @@ def paper(alpha: float, of: str = "") -> list[Variant]:
     ] + [
         Variant(f"P+S, alpha {a * alpha:.3g}", "paper", "none", {"alpha": a * alpha}, "smoothness over alpha")
         for a in ALPHAS
-        if a != 1
     ]  # fmt: skip
 
 
