@@ -78,7 +78,7 @@ def section(track: str, rows: list[runs.Row], chosen: list[Variant], folder: Pat
             curve: page.curve_points(same, [v for v in chosen if curve in (v.curve, v.through)])
             for curve in dict.fromkeys(v.curve for v in chosen if v.preset == name and v.curve)
         }
-        curves = {curve: points for curve, points in curves.items() if len(points) > 1}
+        curves = {curve: points for curve, points in curves.items() if page.registered(points) > 1}
         if curves:
             picture = folder / f"{track}-{name}.png"
             outside = page.draw_curves(

@@ -102,6 +102,11 @@ DIVERGED = 20.0
 """Percent of folded voxels from which on nothing was registered."""
 
 
+def registered(points: Sequence[Point]) -> int:
+    """How many points did not diverge."""
+    return sum(p[2] < DIVERGED for p in points)
+
+
 def draw_curves(path: Path, title: str, curves: dict[str, list[Point]], singles: list[Point]) -> list[str]:
     """Dice against folds, or against SDlogJ where nothing folds: curves as lines, single variants as marks.
 
@@ -147,4 +152,4 @@ def draw_curves(path: Path, title: str, curves: dict[str, list[Point]], singles:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     plt.close(figure)
-    return [p[0] for p in [*singles, *sorted(whole)] if p not in near and p not in every]
+    return list(dict.fromkeys(p[0] for p in [*singles, *sorted(whole)] if p not in near and p not in every))

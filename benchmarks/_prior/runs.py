@@ -95,7 +95,9 @@ def track(name: str, data: Path, count: int) -> Track:
 def run(track: Track, chosen: Sequence[Variant], work: Path, benchmark: Path | None = None) -> list[Row]:
     """Every row of a track: those of an earlier run from `work` and of a `benchmark` of it, the others now."""
     path = work / f"{track.name}.csv"
-    done = known(track.name, chosen, work, benchmark)
+    own, done = known(track.name, chosen, work), known(track.name, chosen, work, benchmark)
+    for key in done.keys() - own.keys():
+        _append(path, done[key])
     wanted = [
         (v, i) for v in chosen for i in range(len(track.pairs)) if (v.key, pair_name(track, i)) not in done
     ]

@@ -52,3 +52,13 @@ def test_double_precision_stays_with_torch():
     assert by_name(x, weight) is torch.backends.mkldnn.is_available()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not by_name(x, weight)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"stride": (1, 2, 2)}, {"padding": (0, 1, 1)}, {"padding": "same"}, {"groups": 2}, {"dilation": 2}],
+)
+def test_what_it_cannot_do_is_refused(arguments):
+    layer = CONVOLUTIONS[3](2, 2, 3, **arguments)
+    with pytest.raises(ValueError, match="this convolution has one"):
+        layer(volume(1, 2, 6, 6, 6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 
@@ -248,8 +249,9 @@ def test_the_estimate_counts_the_steps_of_every_level(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("intensity", [0.0, 10.0])
 @pytest.mark.parametrize("every", [3, 5])
 def test_a_wild_prior_is_undone_said_and_not_asked_again(
-    caplog: pytest.LogCaptureFixture, intensity: float, every: int
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, intensity: float, every: int
 ) -> None:
+    monkeypatch.setattr(logging.getLogger("pirate"), "propagate", True)
     images, calls = pair((24, 24, 24)), []
 
     def wild(field: Tensor, sigma: float) -> Tensor:
@@ -265,7 +267,10 @@ def test_a_wild_prior_is_undone_said_and_not_asked_again(
     assert "is undone" in caplog.text
 
 
-def test_a_prior_that_changes_nothing_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_prior_that_changes_nothing_is_not_blamed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("pirate"), "propagate", True)
     there = pair((24, 24, 24))
     same = Images(
         there.fixed, there.fixed.clone(), None, None, there.spacing

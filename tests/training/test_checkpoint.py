@@ -15,6 +15,7 @@ from torch import nn
 from pirate.errors import InputError
 from pirate.training.checkpoint import FORMAT, State, load, save
 from pirate.training.loop import CHECKPOINT, train
+from pirate.training.plan import Plan
 
 
 class Odd(nn.Module):
@@ -131,6 +132,18 @@ def test_another_plan_is_refused(tmp_path, change, sentence):
     train(Toy(), PLAN, tmp_path, lambda progress: True)
     with pytest.raises(InputError, match=sentence):
         train(Toy(), dataclasses.replace(PLAN, **change), tmp_path)
+
+
+def test_a_checkpoint_from_before_there_was_a_choice_is_gone_on_with(tmp_path, monkeypatch):
+    record = Plan.record
+    monkeypatch.setattr(
+        Plan, "record", lambda plan: {k: v for k, v in record(plan).items() if k != "precision"}
+    )
+    train(Toy(), PLAN, tmp_path, lambda progress: progress.step == 2)
+    monkeypatch.setattr(Plan, "record", record)
+    with pytest.raises(InputError, match="trained with precision single; expected precision bfloat16"):
+        train(Toy(), dataclasses.replace(PLAN, precision="bfloat16"), tmp_path)
+    assert train(Toy(), PLAN, tmp_path).step == PLAN.steps
 
 
 def test_other_settings_of_the_task_are_refused(tmp_path):

@@ -45,9 +45,12 @@ class Convolution3d(nn.Conv3d):
     """`torch.nn.Conv3d` through `convolve`; same names, same numbers up to rounding."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if isinstance(self.padding, str) or self.groups != 1 or set(self.dilation) != {1}:
-            raise ValueError("this convolution has a number as padding, one group and no dilation")
-        padding = self.padding[0]
+        sides = self.padding
+        if isinstance(sides, str) or len({*sides}) > 1 or len({*self.stride}) > 1:
+            raise ValueError("this convolution has one number as padding and one as stride")
+        if self.groups != 1 or {*self.dilation} != {1}:
+            raise ValueError("this convolution has one group and no dilation")
+        padding = sides[0]
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, [int(padding)] * 6, mode=self.padding_mode), 0
         return convolve(input, weight, bias, self.stride[0], int(padding))

@@ -192,7 +192,8 @@ def _steps(
         if denoiser is not None and (t + 1) % settings.every == 0 and acts_on(denoiser, level.shrink):
             spare.copy_(field)
             field.add_(_noise(denoiser, step.images, field, level), alpha=-level.tau)
-            if not step.value(field) <= max(values[0], step.value(spare)):
+            after = step.value(field)
+            if not after <= values[0] and not after <= step.value(spare):
                 field.copy_(spare)
                 denoiser = None
                 log.warning(

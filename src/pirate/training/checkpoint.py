@@ -162,8 +162,13 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, record
 
 
+IMPLIED: dict[str, object] = {"precision": "single"}
+"""Constants that checkpoints of earlier versions do not tell, because there was no choice."""
+
+
 def _check_plan(path: Path, before: Mapping[str, object], now: Mapping[str, object]) -> None:
     """Refuse to go on under another plan: the result would be that of neither."""
+    before = {name: value for name, value in IMPLIED.items() if name in now} | dict(before)
     for name in sorted(before.keys() | now.keys()):
         if name not in before or name not in now or before[name] != now[name]:
             finding = f"it was trained with {name} {before.get(name, 'unset')}"
