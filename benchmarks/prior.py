@@ -23,7 +23,7 @@ from pirate.denoisers import plug, zoo
 from pirate.settings import preset
 
 TRACKS = ("oasis2d", "hippocampus", "brain3d")
-NOT_SHIPPED = "anatomy (supervised), 5 training brains; does not ship"
+NOT_SHIPPED = "anatomy (supervised); does not ship"
 PAIRS = {
     "oasis2d": {"paper": 100, "default": 100},
     "hippocampus": {"paper": 100, "default": 100},

@@ -86,7 +86,6 @@ RECIPES = {
         "pirate-plus-hippocampus", "pirate-hippocampus", "hippocampus", f"{DEQ} --loss smoothness=0.3"
     ),
     "anatomy-2d": anatomy("anatomy", "oasis2d"),
-    "anatomy-3d": anatomy("anatomy", "brain3d"),
     "anatomy-hippocampus": anatomy("anatomy-hippocampus", "hippocampus", "--steps 1000 --learning-rate 6e-4"),
 }
 """By the name of ``--only``."""
