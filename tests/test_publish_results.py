@@ -13,6 +13,7 @@ def finished(tmp_path: Path) -> Path:
     (out / "figures").mkdir(parents=True)
     for name in ("results.png", "kept-aside.png"):
         (out / "figures" / name).write_bytes(name.encode())
+    (out / "rows.csv").write_bytes(b"entry,pair")
     (out / "lung.md").write_text("# Title\n\nWho wins.\n\nMore.\n\n![Results](<figures/results.png>)\n")
     return out
 
@@ -25,7 +26,10 @@ def test_page_and_pictures_go_together(tmp_path: Path) -> None:
     assert page.read_text() == (
         "# Title\n\nWho wins.\n\nNetworks were trained beside.\n\nMore.\n\n![Results](<lung/results.png>)\n"
     )
-    assert {p.name: p.read_bytes() for p in (docs / "lung").iterdir()} == {"results.png": b"results.png"}
+    assert {p.name: p.read_bytes() for p in (docs / "lung").iterdir()} == {
+        "results.png": b"results.png",
+        "rows.csv": b"entry,pair",
+    }
 
 
 def test_a_page_without_its_pictures_is_refused(tmp_path: Path) -> None:

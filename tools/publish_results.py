@@ -3,7 +3,7 @@
     python tools/publish_results.py OUT TRACK --to docs/results [--note "what else a reader should know"]
 
 OUT is the folder of ``pirate benchmark TRACK --out OUT``. TRACK.md goes to the folder given, its pictures to a folder
-of their own beside it; pictures of an earlier page that this one does not show are removed.
+of their own beside it, with the row of every pair; pictures of an earlier page that this one does not show are removed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+ROWS = "rows.csv"
 PICTURE = re.compile(r"\(<figures/([\w.-]+\.png)>\)")
 
 
 def publish(out: Path, track: str, to: Path, notes: Sequence[str] = ()) -> Path:
-    """Copy page and pictures; `notes` come behind its first paragraph."""
+    """Copy page, pictures and rows; `notes` come behind its first paragraph."""
     text = (out / f"{track}.md").read_text(encoding="utf-8")
     shown = set(PICTURE.findall(text))
     missing = sorted(name for name in shown if not (out / "figures" / name).is_file())
@@ -33,6 +34,7 @@ def publish(out: Path, track: str, to: Path, notes: Sequence[str] = ()) -> Path:
             old.unlink()
     for name in sorted(shown):
         shutil.copyfile(out / "figures" / name, folder / name)
+    shutil.copyfile(out / ROWS, folder / ROWS)
     page = to / f"{track}.md"
     page.write_text(PICTURE.sub(rf"(<{track}/\1>)", text), encoding="utf-8")
     return page
