@@ -37,14 +37,7 @@ def plan(track: str, brains: Path | None = None) -> list[Variant]:
     of = "-hippocampus" if track == "hippocampus" else ""
     chosen = variants.default(of)
     if track == "brain3d":  # the paper iteration takes minutes for each pair with a network in it
-        names = (
-            "P",
-            "P+S",
-            variants.SMOOTHER,
-            "P+R+S (PIRATE)",
-            "P+D+S (PIRATE+)",
-            "Gaussian as strong as R",
-        )
+        names = ("P", "P+S", variants.SMOOTHER, variants.PIRATE, variants.PLUS, variants.GAUSSIAN)
         some = [v for v in variants.paper(preset("paper", ndim).alpha, of) if v.name in names]
         found = [v for v in some + chosen if not v.curve and there(v.prior, ndim)]
         return found + (
@@ -128,9 +121,8 @@ def main() -> None:
         "# What a prior on the field is worth",
         "",
         *(line for note in given.note for line in (note, "")),
-        "Made by `python benchmarks/prior.py DATA --out docs/results/prior.md`, with `--brains FILE` for "
-        "the weights that do not ship; validation subjects only. "
-        "Each row says how many pairs it has; fewer than 100 come from runs with --pairs and --curve-pairs. "
+        "Made by `python benchmarks/prior.py DATA --out docs/results/prior.md`; validation subjects only. "
+        "Each row says how many pairs it has. "
         "Brackets: 95 % by the paired bootstrap over pairs; pairs share subjects, so that true intervals are somewhat "
         "wider. Seconds: iteration and repair, median; one thread on slices and hippocampi, two on brains. Every pair "
         "starts as the files place it, except that hippocampi, which are cut out of different places, start from an "
@@ -156,7 +148,8 @@ def main() -> None:
         if not given.only_page and not kept.is_file():
             diagnostics.keep(kept, diagnostics.section(runs.track(name, given.data, 40), roc))
         if kept.is_file():
-            text += [*kept.read_text().splitlines(), f"![ROC of the surprise]({beside.name}/{roc.name})", ""]
+            text += [*kept.read_text().rstrip().splitlines(), ""]
+            text += [f"![ROC of the surprise]({beside.name}/{roc.name})", ""]
     given.out.write_text("\n".join(text).rstrip() + "\n")
     print(f"wrote {given.out} in {(time.monotonic() - started) / 60:.0f} min")
 

@@ -12,7 +12,8 @@ from pirate.denoisers import zoo
 from pirate.io.atomic import sha256_of
 
 __all__ = [
-    "ALPHAS", "CONTRASTS", "SIGMA", "SMOOTHER", "TAUS", "Denoise", "Variant", "built", "default", "paper",
+    "ALPHAS", "CONTRASTS", "GAUSSIAN", "PIRATE", "PLUS", "SIGMA", "SMOOTHER", "TAUS", "Denoise", "Variant", "built",
+    "default", "paper",
 ]  # fmt: skip
 
 TAUS = (0.02, 0.086, 0.3, 1.0)

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,7 +76,6 @@ def test_agrees_with_the_definition(seed, spread):
 
 
 def test_is_what_monai_computes():
-    torch = pytest.importorskip("torch")
     metrics = pytest.importorskip("monai.metrics")
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 4, (9, 8, 7)) for _ in range(2))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image as Picture
 from tests.reporting.benchmark_samples import (
     ANATOMY,
     NETWORK,
@@ -47,8 +48,6 @@ from pirate.reporting.benchmark.scores import before, having, on_pairs, scores
 from pirate.reporting.benchmark.stage import oriented, set_up
 from pirate.reporting.benchmark.tiles import Tiles, outlines
 from pirate.reporting.benchmark.training import read_history
-
-Picture = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
+from PIL import Image as Picture
 
 from pirate.reporting.canvas import BLUE, ORANGE
 from pirate.reporting.curves import curves, extremes, running_mean
-
-Picture = pytest.importorskip("PIL.Image")
 
 
 def pixels(path, colour: str) -> np.ndarray:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image as Picture
 from scipy import ndimage
 
 from pirate.reporting import pen
@@ -11,8 +12,6 @@ from pirate.reporting.canvas import contours
 from pirate.reporting.graph import Axis, steps
 from pirate.reporting.intensity import smoothed, without_holes
 from pirate.reporting.shades import GREY, coloured, ramp
-
-Picture = pytest.importorskip("PIL.Image")
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image as Picture
 
 from pirate.data.phantom import brain_pair
 from pirate.errors import OutputError
@@ -14,8 +15,6 @@ from pirate.reporting.convergence import convergence
 from pirate.reporting.figures import Scene
 from pirate.reporting.intensity import Shown
 from pirate.solvers.solution import Record
-
-Picture = pytest.importorskip("PIL.Image")
 
 
 def pixels(path):

@@ -84,13 +84,13 @@ def team(network: nn.Module, batch: int) -> Team:
     if (
         not dist.is_initialized()
     ):  # once for all trainings of a process: the launcher's store serves one group only
-        importlib.import_module("torch._dynamo")  # before there is a group that it could hold on to: `_part`
+        importlib.import_module("torch._dynamo")  # before there is a group that it could hold on to: `_leave`
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
-        atexit.register(_part)
+        atexit.register(_leave)
     return Team(rank, world, device)
 
 
-def _part() -> None:
+def _leave() -> None:
     """Leave the group while Python still runs: gloo's threads end with the last reference to it.
 
     A thread that wakes up while the interpreter is taken down aborts the process. Wrappers that average gradients
