@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 from tests.conftest import blobs, labels_of
 
+import pirate
 from pirate.cli import training_anatomy
 from pirate.cli.training_anatomy import TRACKS, WEIGHTS, Request, run
 from pirate.denoisers.learned import load_denoiser
+from pirate.denoisers.planes import AS_TRAINED, PlaneCorrector
 from pirate.errors import InputError, UsageError
 from pirate.registration.correction import corrector_in
 
@@ -35,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def request(folder: Path, **changes: object) -> Request:
-    return dataclasses.replace(SMALL, data=folder, out=folder / "out", **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(SMALL, **{"data": folder, "out": folder / "out"} | changes)  # type: ignore[arg-type]
 
 
 def test_weights_with_a_card(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,3 +76,66 @@ def test_refusals(folder: Path) -> None:
 def test_no_subject_need_be_held_out(folder: Path) -> None:
     run(request(folder, held_out=0))
     assert "4 training subjects" in load_denoiser(folder / "out" / WEIGHTS, 2).card.training_data
+
+
+def write_volumes(root: Path, axes: np.ndarray) -> None:
+    """Four small labelled volumes for training beside the slices, their arrays along the columns of `axes`."""
+    lines = ["id,split,labels"]
+    for k in range(4):
+        image = blobs((40, 36, 34), 0, (0.4 * k, 0.3 * k, -0.2 * k))
+        affine = np.eye(4)
+        affine[:3, :3] = axes
+        folder = root / "brain3d" / f"oasis_{k}"
+        folder.mkdir(parents=True)
+        for name, data in (("norm", image / image.max() * 255), ("seg35", labels_of(image))):
+            nib.save(nib.Nifti1Image(data.astype(np.uint8), affine), folder / f"{name}.nii.gz")
+        lines.append(f"oasis_{k},train,seg35")
+    (root / "brain3d" / "subjects.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def brains(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_volumes(folder, AS_TRAINED)
+    small = dataclasses.replace(TRACKS["brain3d"], checks=2, depth=2, slices=3)
+    monkeypatch.setitem(training_anatomy.TRACKS, "brain3d", small)
+    monkeypatch.setattr(training_anatomy, "LABELLED", 100)
+    return folder
+
+
+def test_brains_learn_from_planes_and_slices(brains: Path) -> None:
+    """From the slices' weights to a prior for volumes, which `register` takes, however its arrays run."""
+    run(request(brains))
+    start = brains / "out" / WEIGHTS
+    run(request(brains, track="brain3d", out=brains / "whole", start=start))
+    found = load_denoiser(brains / "whole" / WEIGHTS, 3)
+    assert isinstance(corrector_in(found), PlaneCorrector)
+    assert found.card.labels_used
+    assert found.card.resolution == 1
+    words = found.card.training_data
+    assert "3 pairs of 2 training subjects" in words
+    assert "coronal planes, and 3 pairs of slices" in words
+    pair = [
+        (blobs((30, 32, 28), 0, shift), np.diag([2.0, 2.0, 2.0, 1.0])) for shift in ((0, 0, 0), (1, 1, 0))
+    ]
+    result = pirate.register(*pair, prior=str(brains / "whole" / WEIGHTS), affine="none")
+    assert result.metrics["folds_percent"] == 0
+
+
+def test_volumes_without_slices(brains: Path) -> None:
+    (brains / "oasis2d.npz").unlink()
+    run(request(brains, track="brain3d", held_out=0))
+    words = load_denoiser(brains / "out" / WEIGHTS, 3).card.training_data
+    assert "slices" not in words
+    assert "nobody was held out" in words
+
+
+def test_brains_that_lie_otherwise_are_refused(folder: Path) -> None:
+    write_volumes(folder, np.eye(3))
+    with pytest.raises(InputError, match="Turn it"):
+        run(request(folder, track="brain3d"))
+
+
+def test_a_start_of_another_size_is_refused(folder: Path) -> None:
+    run(request(folder))
+    with pytest.raises(InputError, match="leave --start out"):
+        run(request(folder, out=folder / "other", width=6, start=folder / "out" / WEIGHTS))

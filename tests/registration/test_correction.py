@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 from tests.registration.test_pyramid import pair, settings
 from torch import Tensor
 
 from pirate.denoisers.corrector import Corrector
+from pirate.denoisers.planes import PlaneCorrector, coronal
+from pirate.grid import Grid
 from pirate.ops.compose import compose
 from pirate.ops.jacobian import mark_folds
 from pirate.ops.repair import Repair
 from pirate.ops.smooth import gaussian
 from pirate.registration import correction, pyramid
-from pirate.registration.correction import Correction, corrector_in, grid_for
+from pirate.registration.correction import Correction, corrector_in, facing, grid_for
 
 SHAPES = [(44, 48), (34, 36, 32)]
 
@@ -187,3 +190,30 @@ def test_only_a_corrector_is_one() -> None:
     assert corrector_in(Holder()) is network  # type: ignore[arg-type]
     assert corrector_in(None) is None
     assert corrector_in(lambda field, sigma: field) is None
+
+
+def test_a_corrector_of_planes_faces_the_grid() -> None:
+    """`register` turns it to how the fixed image's array lies in the world; any other denoiser stays as it is."""
+    network = PlaneCorrector(3, 4, 2)
+    straight = Grid((8, 9, 10), np.diag([1.0, 1.0, 1.0, 1.0]))
+    turned = corrector_in(facing(network, straight))
+    assert isinstance(turned, PlaneCorrector)
+    assert turned.view == coronal(np.eye(3)) != network.view
+    assert turned.within is network.within
+    other = Corrector(3, 4, 2)
+    assert facing(other, straight) is other
+    assert facing(None, straight) is None
+
+
+def test_of_large_volumes_the_data_term_is_judged_on_a_coarser_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages, field = solved((34, 36, 32))
+    error = wave((34, 36, 32), 5.0, 0.6)
+    assert Correction.of(Made(error), stages, settings()).judged is stages[-1].images
+    monkeypatch.setattr(correction, "LARGE", 1000)
+    step = Correction.of(Made(error), stages, settings())
+    assert step.judged is stages[-2].images
+    wrong = compose(field, error)
+    found, (outcome,) = step(wrong, calls=1)
+    assert outcome.scale == 1.0
+    assert outcome.data[1] < outcome.data[0]
+    torch.testing.assert_close(found, compose(wrong, -error), rtol=0, atol=1e-6)

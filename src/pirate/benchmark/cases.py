@@ -12,7 +12,7 @@ import torch
 from pirate.data.listing import PairFiles
 from pirate.data.reading import landmarks, read_any
 from pirate.data.subjects import Subject
-from pirate.grid import Array, Grid
+from pirate.grid import Array
 from pirate.image import Image
 from pirate.ops.resample import resize
 
@@ -61,7 +61,7 @@ def pair_name(fixed: str, moving: str) -> str:
 
 
 def of_subjects(fixed: Subject, moving: Subject) -> Case:
-    """The pair of two subjects, both with the axes of the world along those of the array."""
+    """The pair of two subjects, voxel on voxel."""
     return Case(
         pair_name(fixed.name, moving.name), image_of(fixed), image_of(moving), labels_of(fixed), labels_of(moving)
     )  # fmt: skip
@@ -80,12 +80,12 @@ def of_files(pair: PairFiles) -> Case:
 
 def image_of(subject: Subject) -> Image:
     """A subject's image as registrations take it."""
-    return Image(subject.image[0].numpy(), _grid(subject), subject.name)
+    return Image(subject.image[0].numpy(), subject.grid, subject.name)
 
 
 def labels_of(subject: Subject) -> Image | None:
     """A subject's labels likewise."""
-    return None if subject.labels is None else Image(subject.labels.numpy(), _grid(subject), subject.name)
+    return None if subject.labels is None else Image(subject.labels.numpy(), subject.grid, subject.name)
 
 
 def resized(case: Case, shape: Sequence[int]) -> Case:
@@ -96,12 +96,6 @@ def resized(case: Case, shape: Sequence[int]) -> Case:
 def _resized(image: Image, shape: Sequence[int]) -> Image:
     tensor = torch.from_numpy(np.ascontiguousarray(image.data, dtype=np.float32))[None, None]
     return Image(resize(tensor, shape)[0, 0].numpy(), image.grid.resized(shape), image.name)
-
-
-def _grid(subject: Subject) -> Grid:
-    """Voxels along the axes of the world."""
-    affine = np.diag([*subject.spacing, *[1.0] * (4 - len(subject.spacing))])
-    return Grid(tuple(subject.image.shape[1:]), affine)
 
 
 def file_name(index: int, pair: str) -> str:

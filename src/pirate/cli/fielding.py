@@ -186,8 +186,8 @@ def _changed(settings: Constants, changes: Mapping[str, Any]) -> Constants:
 
 
 def _placed(subject: Subject) -> tuple[Any, Any]:
-    """Array (*shape) and a 4 x 4 RAS affine that has nothing but the spacing, mm."""
-    return subject.image[0].numpy(), np.diag([*subject.spacing, *[1.0] * (4 - len(subject.spacing))])
+    """Array (*shape) and its 4 x 4 RAS affine, mm."""
+    return subject.image[0].numpy(), subject.grid.affine
 
 
 def _shape(text: str) -> tuple[int, ...]:

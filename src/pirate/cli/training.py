@@ -169,6 +169,9 @@ def anatomy(
     ] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Channels of the first level.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Pairs for one update.")] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="anatomy.safetensors to start from; for brain3d that of slices.")
+    ] = None,
     learning_rate: Annotated[float, typer.Option(help="Of Adam, at its highest.")] = 1.5e-3,
     seed: Annotated[int, typer.Option(min=0, help="Of every random number.")] = 0,
     tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard files.")] = False,
@@ -182,7 +185,7 @@ def anatomy(
     run(
         Request(
             data, track, out, steps, minutes, pairs, held_out, width, batch, learning_rate, seed, tensorboard,
-            threads, quiet,
+            threads, quiet, start,
         )
     )  # fmt: skip
 

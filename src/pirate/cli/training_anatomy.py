@@ -7,7 +7,7 @@ import datetime
 import logging
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,10 @@ from pirate.cli.watching import Watch
 from pirate.data import subjects as data
 from pirate.data.subjects import Subject
 from pirate.denoisers.corrector import Corrector
+from pirate.denoisers.learned import load_denoiser
+from pirate.denoisers.planes import AS_TRAINED, PlaneCorrector, coronal
 from pirate.errors import UsageError, printable, reject
+from pirate.io.atomic import sha256_of
 from pirate.io.weights import Card, Scalar, save_weights
 from pirate.registration.process import using_threads
 from pirate.reporting.curves import curves
@@ -59,6 +62,9 @@ class Track:
         steps: updates of the weights.
         batch: pairs for one update.
         recipe: constants of the loss and of the examples.
+        planes: of volumes, of which few are labelled, every so-many-th coronal plane is learned from, by a 2-D network
+            that later acts on planes (`PlaneCorrector`); 0 learns from volumes as they are.
+        slices: pairs of the slices of `oasis2d.npz` that are learned from, too, if the data folder has them.
     """
 
     ndim: int
@@ -76,16 +82,26 @@ class Track:
     steps: int
     batch: int
     recipe: Recipe
+    planes: int = 0
+    slices: int = 0
+
+    @property
+    def network_axes(self) -> int:
+        """Axes of what the network sees: 2 or 3."""
+        return 2 if self.planes else self.ndim
 
 
 TRACKS = {
     "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 24, 60, 0.5, 0.2, 6.0, 4000, 4, Recipe()),
     "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 120, 16, 20, 0.0, 0.2, 3.0, 700, 2, Recipe(window=7)),
     "brain3d": Track(
-        3, 2.0, 2, 16, 3, "none", 50, 2, 6, 0.5, 0.6, 8.0, 700, 1, Recipe(window=7, own=0.0, remembered=1)
+        3, 1.0, 1, 24, 3, "none", 60, 2, 6, 0.5, 0.6, 8.0, 8000, 4, Recipe(own=0.0, remembered=1), 3, 1200
     ),
 }
-"""The constants of the weights that ship; none do for brain3d (decision 0005)."""
+"""The constants of the weights that ship."""
+
+LABELLED = 1500
+"""Voxels of a plane that must be labelled for it to be learned from."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +122,7 @@ class Request:
     tensorboard: bool
     threads: int | None
     quiet: bool
+    start: Path | None = None
 
 
 def run(request: Request) -> None:
@@ -129,16 +146,20 @@ def _track(request: Request) -> Track:
 def _train(request: Request, track: Track) -> None:
     fit, held_out = _divided(request, track)
     torch.manual_seed(request.seed)
-    network = Corrector(track.ndim, track.width, track.depth, spacing=track.spacing)
-    settings = preset("default", track.ndim, fit[0].image.numel())
-    solver = Solver(settings, track.spacing, track.affine)
+    network = Corrector(track.network_axes, track.width, track.depth, spacing=track.spacing)
+    if request.start is not None:
+        _fill(network, request.start)
+    acting = PlaneCorrector.around if track.planes else None
+    solver = Solver(preset("default", track.ndim, fit[0].image.numel()), track.spacing, track.affine)
     states, checks = _states(request, track, solver, fit, held_out)
-    task = CorrectorTask(network, states, checks, settings, track.recipe)
+    settings = preset("default", 2) if track.planes else solver.settings
+    task = CorrectorTask(network, states, checks, settings, track.recipe, acting)
     plan = Plan(
         track.steps, track.batch, request.learning_rate, warmup=min(50, track.steps - 1), clip=1.0,
         validate_every=100, checkpoint_every=100, seed=request.seed, minutes=request.minutes,
     )  # fmt: skip
     constants = {name: value for name, value in dataclasses.asdict(track).items() if name != "steps"}
+    constants |= {} if request.start is None else {"start": sha256_of(request.start)}
     trained = train(
         task,
         plan,
@@ -151,16 +172,36 @@ def _train(request: Request, track: Track) -> None:
         return
     network.load_state_dict(trained.best)
     metrics = _metrics(trained)
-    words = f"{request.track}: {len(states)} pairs of {len(fit)} training subjects with labels, augmented"
+    words = f"{request.track}: {track.pairs} pairs of {len(fit)} training subjects with labels, augmented"
+    if track.planes:
+        slices = len(states) - sum(s.shown is not None for s in states)
+        words += f", by {len(states) - slices} coronal planes" + (
+            f", and {slices} pairs of slices" if slices else ""
+        )
+    if not track.held_out:
+        words += "; nobody was held out, so that the Dice is of training subjects"
+    whole = network if acting is None else acting(network)
     curves(
         request.out / "curves.png", trained.losses, trained.history, f"Anatomy-aware prior, {request.track}"
     )
-    save_weights(request.out / WEIGHTS, network.state_dict(), _card(network, track, words, metrics))
+    save_weights(request.out / WEIGHTS, whole.state_dict(), _card(whole, track, words, metrics))
     log.info("%s", trained.ended.value)
+    who = "held-out" if track.held_out else "training"
     typer.echo(
-        f"Dice of held-out pairs {metrics['dice_before']} -> {metrics['dice']} (supervised: labels were used)"
+        f"Dice of {who} pairs {metrics['dice_before']} -> {metrics['dice']} (supervised: labels were used)"
     )
     typer.echo(printable(request.out / WEIGHTS))
+
+
+def _fill(network: Corrector, path: Path) -> None:
+    """Take over the weights of a file, which must be of the same kind and size."""
+    given = load_denoiser(path, network.ndim).network
+    if not isinstance(given, Corrector) or given.architecture() != network.architecture():
+        finding = f"it holds {printable(str(dict(getattr(given, 'architecture', dict)())))}"
+        raise reject(
+            path, finding, f"{network.architecture()}", "Choose other weights, or leave --start out."
+        )
+    network.load_state_dict(given.state_dict())
 
 
 def _divided(request: Request, track: Track) -> tuple[list[Subject], list[Subject]]:
@@ -171,6 +212,11 @@ def _divided(request: Request, track: Track) -> tuple[list[Subject], list[Subjec
         "brain3d": lambda root: data.brain3d(root, split="train"),
     }
     found = [s for s in readers[request.track](request.data) if s.labels is not None]
+    odd = next((s for s in found if track.planes and not _as_trained(s)), None)
+    if odd is not None:
+        raise reject(
+            odd.name, "its array axes run otherwise", "left, down, to the front (LIA), as the slices'", "Turn it."
+        )  # fmt: skip
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
     kept = [found[i] for i in order[: track.held_out]]
     fit = [found[i] for i in sorted(order[track.held_out :])]
@@ -182,32 +228,60 @@ def _divided(request: Request, track: Track) -> tuple[list[Subject], list[Subjec
     return fit, kept or fit
 
 
+def _as_trained(subject: Subject) -> bool:
+    """Whether its array shows coronal planes as the slices of the training are."""
+    return subject.axes is None or coronal(subject.axes) == coronal(AS_TRAINED)
+
+
 def _states(
     request: Request, track: Track, solver: Solver, fit: Sequence[Subject], held_out: Sequence[Subject]
 ) -> tuple[list[State], list[State]]:
     """Where the solver ends on training pairs, augmented, and on validation pairs, as they are."""
     partners = mirror_partners([s.labels for s in fit if s.labels is not None])
     vary = Variation(partners, track.mirror, track.deform, track.largest)
-    states = _collected(solver.states(fit, track.pairs, 2 * request.seed, vary), track.pairs, request.quiet)
     same = Variation(partners, track.mirror, 0.0) if track.held_out < FEW else None
-    checks = _collected(solver.states(held_out, track.checks, 2 * request.seed + 1, same), track.checks, True)
-    boxed = in_one_box([*states, *checks], 2 ** (track.depth + 1), request.seed)
+    found = solver.states(fit, track.pairs, 2 * request.seed, vary)
+    others = solver.states(held_out, track.checks, 2 * request.seed + 1, same)
+    unit = 2 ** (track.depth + 1)
+    if track.planes:
+        states = _planes(_watched(found, track.pairs, request.quiet), track.planes)
+        states += _slices(request, track)
+        return in_one_box(states, unit, request.seed), list(others)
+    states, checks = list(_watched(found, track.pairs, request.quiet)), list(others)
+    boxed = in_one_box([*states, *checks], unit, request.seed)
     return boxed[: len(states)], boxed[len(states) :]
 
 
-def _collected(states: Iterable[State], count: int, quiet: bool) -> list[State]:
+def _planes(volumes: Iterable[State], every: int) -> list[State]:
+    """Planes of all volumes, of each from another one on."""
+    view = coronal(AS_TRAINED)
+    return [plane for k, v in enumerate(volumes) for plane in v.planes(view, every, k % every, LABELLED)]
+
+
+def _slices(request: Request, track: Track) -> list[State]:
+    """Pairs of training slices, if there are any; in them many more subjects are labelled than in volumes."""
+    if not (track.slices and (request.data / "oasis2d.npz").is_file()):
+        return []
+    people = data.oasis2d(request.data, split="train")
+    partners = mirror_partners([s.labels for s in people if s.labels is not None])
+    own = TRACKS["oasis2d"]
+    solver = Solver(preset("default", 2), track.spacing, own.affine)
+    vary = Variation(partners, own.mirror, own.deform, own.largest)
+    found = solver.states(people, track.slices, 2 * request.seed, vary)
+    return list(_watched(found, track.slices, request.quiet))
+
+
+def _watched(states: Iterable[State], count: int, quiet: bool) -> Iterator[State]:
     """All of them, with a line every ten seconds."""
-    result: list[State] = []
     started = spoken = time.monotonic()
-    for state in states:
+    for done, state in enumerate(states, 1):
         interrupts.check()
-        result.append(state)
+        yield state
         now = time.monotonic()
         if not quiet and now - spoken > INTERVAL:
             spoken = now
-            left = (now - started) / len(result) * (count - len(result))
-            sys.stderr.write(f"registered {len(result)} of {count} pairs, about {left:.0f} s left\n")
-    return result
+            left = (now - started) / done * (count - done)
+            sys.stderr.write(f"registered {done} of {count} pairs, about {left:.0f} s left\n")
 
 
 def _metrics(trained: Trained) -> dict[str, Scalar]:
@@ -221,7 +295,7 @@ def _metrics(trained: Trained) -> dict[str, Scalar]:
     }
 
 
-def _card(network: Corrector, track: Track, words: str, metrics: dict[str, Scalar]) -> Card:
+def _card(network: Corrector | PlaneCorrector, track: Track, words: str, metrics: dict[str, Scalar]) -> Card:
     return Card(
         task=TASK,
         architecture=network.architecture(),

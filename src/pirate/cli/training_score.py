@@ -45,9 +45,8 @@ def _people(data: Path, track: str) -> list[readers.Subject]:
 def _dice(
     fixed: readers.Subject, moving: readers.Subject, network: nn.Module, sigma: float, resolution: int
 ) -> float:
-    affine = np.diag([*fixed.spacing, *[1.0] * (4 - len(fixed.spacing))])
-    images = [(s.image[0].numpy(), affine) for s in (fixed, moving)]
-    labels = [(np.asarray(s.labels), affine) for s in (fixed, moving)]
+    images = [(s.image[0].numpy(), s.grid.affine) for s in (fixed, moving)]
+    labels = [(np.asarray(s.labels), s.grid.affine) for s in (fixed, moving)]
     result = register(
         *images, preset="paper", prior=network, affine="none", fixed_labels=labels[0], moving_labels=labels[1],
         settings={"sigma": sigma, "resolution": resolution},

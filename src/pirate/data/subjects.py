@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirate.errors import reject
+from pirate.grid import Array, Grid
 from pirate.image import Image
 from pirate.io import nifti
 from pirate.io.arrays import read_arrays
@@ -41,6 +42,7 @@ class Subject:
         labels: (*shape), int16, or None.
         spacing: mm of a voxel along each array axis.
         sha256: of the file that the image came from.
+        axes: (3, 3), RAS mm: the step in the world of one voxel along each array axis; None if nobody knows.
     """
 
     name: str
@@ -50,6 +52,15 @@ class Subject:
     labels: Tensor | None = field(repr=False)
     spacing: tuple[float, ...]
     sha256: str = ""
+    axes: Array | None = field(default=None, repr=False)
+
+    @property
+    def grid(self) -> Grid:
+        """Its voxels in the world: turned as the file says, the first one at 0, so that pairs start voxel on voxel."""
+        affine = np.diag([*self.spacing, *[1.0] * (4 - len(self.spacing))])
+        if self.axes is not None:
+            affine[:3, :3] = self.axes
+        return Grid(tuple(self.image.shape[1:]), affine)
 
 
 def oasis2d(
@@ -192,8 +203,9 @@ def _brain(folder: Path, row: dict[str, str]) -> Subject:
         labels = _labels(_of(nifti.read_labels(_file(folder, "seg35")), image))
     source = row["id"].rpartition("_")[0]
     return Subject(
-        row["id"], row["split"], source, _scaled(image.data), labels, image.grid.spacing, image.sha256
-    )
+        row["id"], row["split"], source, _scaled(image.data), labels, image.grid.spacing, image.sha256,
+        image.grid.axes,
+    )  # fmt: skip
 
 
 def _scaled(image: NDArray[Any]) -> Tensor:

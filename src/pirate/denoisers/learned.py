@@ -14,6 +14,7 @@ from pirate.denoisers.conditional import Conditional
 from pirate.denoisers.corrector import Corrector
 from pirate.denoisers.dncnn import DnCNN
 from pirate.denoisers.gradient_step import GradientStep
+from pirate.denoisers.planes import PlaneCorrector
 from pirate.errors import printable, reject
 from pirate.io.weights import Card, load_weights
 
@@ -22,6 +23,7 @@ ARCHITECTURES: dict[str, type[nn.Module]] = {
     "conditional": Conditional,
     "gradient-step": GradientStep,
     "corrector": Corrector,
+    "plane-corrector": PlaneCorrector,
 }
 
 

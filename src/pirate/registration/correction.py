@@ -5,13 +5,14 @@ A `Corrector` is no denoiser of noise: called again and again it drifts. So it i
 
     at most `MENDED` of the voxels fold that did not   and   g(after) - g(solver) <= `WORSE` (g(0) - g(solver)),
 
-g being the data term on that grid, g(0) its value without any field. Else three quarters and a half of it are tried,
-and then none. The few voxels that were folded are unfolded at the end, so that no more fold than before; if that fails
-all is dropped.
+g being the data term on that grid (of large volumes on the next coarser level), g(0) its value without any field. Else
+three quarters and a half of it are tried, and then none. The few voxels that were folded are unfolded at the end, so
+that no more fold than before; if that fails all is dropped.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Sequence
@@ -22,9 +23,12 @@ import torch
 from torch import Tensor
 
 from pirate.denoisers.corrector import Corrector
+from pirate.denoisers.learned import Learned
+from pirate.denoisers.planes import PlaneCorrector
 from pirate.denoisers.plug import Denoiser, ImageDenoiser
 from pirate.energies.similarity import Similarity
 from pirate.errors import InputError
+from pirate.grid import Grid
 from pirate.ops.compose import compose
 from pirate.ops.jacobian import mark_folds
 from pirate.ops.repair import MANY, repair
@@ -50,6 +54,9 @@ MENDED = 0.002
 
 SCALES = (1.0, 0.75, 0.5)
 """Parts of a correction that are tried, in this order."""
+
+LARGE = 1_000_000
+"""Voxels; on larger volumes the data term is judged on the next coarser level, for it costs as much as a step."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +85,19 @@ class Outcome:
         )
 
 
-def corrector_in(denoiser: Denoiser | ImageDenoiser | None) -> Corrector | None:
+def corrector_in(denoiser: Denoiser | ImageDenoiser | None) -> Corrector | PlaneCorrector | None:
     """The corrector, also where it came from a weight file; None if the denoiser is of another kind."""
     inner = getattr(denoiser, "network", denoiser)
-    return inner if isinstance(inner, Corrector) else None
+    return inner if isinstance(inner, Corrector | PlaneCorrector) else None
+
+
+def facing(denoiser: Denoiser | ImageDenoiser | None, grid: Grid) -> Denoiser | ImageDenoiser | None:
+    """The denoiser, turned to how arrays of `grid` lie in the world if it looks at planes."""
+    inner = corrector_in(denoiser)
+    if not isinstance(inner, PlaneCorrector):
+        return denoiser
+    turned = inner.facing(grid.axes)
+    return dataclasses.replace(denoiser, network=turned) if isinstance(denoiser, Learned) else turned
 
 
 def grid_for(stages: Sequence[Stage], spacing: float) -> tuple[Level, Images]:
@@ -104,27 +120,32 @@ class Correction:
         corrector: the network.
         images: the pair on the finest grid.
         coarse: the pair on the corrector's grid.
+        judged: the pair on the grid on which the data term is judged.
         term: the data term there.
     """
 
-    corrector: Corrector
+    corrector: Corrector | PlaneCorrector
     images: Images
     coarse: Images
+    judged: Images
     term: Similarity
 
     @staticmethod
-    def of(corrector: Corrector, stages: Sequence[Stage], settings: Settings) -> Correction:
+    def of(corrector: Corrector | PlaneCorrector, stages: Sequence[Stage], settings: Settings) -> Correction:
         """Find the pair on the corrector's grid among the stages, or make it from the finest, the last."""
         level, coarse = grid_for(stages, corrector.spacing)
-        return Correction(corrector, stages[-1].images, coarse, data_term(coarse, settings, level))
+        judged = coarse
+        here = next((i for i, stage in enumerate(stages) if stage.images is coarse), 0)
+        if here > 0 and math.prod(coarse.shape) > LARGE:
+            level, judged = stages[here - 1].level, stages[here - 1].images
+        return Correction(corrector, stages[-1].images, coarse, judged, data_term(judged, settings, level))
 
     def __call__(self, field: Tensor, calls: int = CALLS) -> tuple[Tensor, list[Outcome]]:
         """Correct `field` (1, d, *shape), voxels of the finest grid; a call that is dropped is the last."""
         outcomes: list[Outcome] = []
         with torch.no_grad():
-            low = self._low(field)
-            folds, value = mark_folds(field)[0], self._data(low)
-            gained = max(self._data(torch.zeros_like(low)) - value, 0.0)
+            folds, value = mark_folds(field)[0], self._data(field)
+            gained = max(self._data(torch.zeros_like(field)) - value, 0.0)
             limits = folds + min(MENDED * field[0, 0].numel(), MANY), value + WORSE * gained
             corrected = field
             for _ in range(calls):
@@ -140,16 +161,16 @@ class Correction:
         self, field: Tensor, here: tuple[int, float], limits: tuple[float, float]
     ) -> tuple[Tensor, Outcome]:
         """One call; `here` and `limits` are folded voxels and data term, as they are and as they may become."""
-        low = self._low(field)
+        low = _on(self.coarse, field)
         r = self.corrector.correction(low, self.coarse.fixed, warp(self.coarse.moving, low))
         r = resize_field(r, self.images.shape) if low.shape != field.shape else r
         outcome = Outcome(0.0, (here[0], here[0]), (here[1], math.nan))
-        if not math.isfinite(float(r.sum(dtype=torch.float64))):
+        if not math.isfinite(float(r.sum())):
             return field, outcome
         for scale in SCALES:
             following = compose(field, r * -scale)
             folds, _ = mark_folds(following)
-            value = self._data(self._low(following)) if folds <= limits[0] else math.inf
+            value = self._data(following) if folds <= limits[0] else math.inf
             outcome = Outcome(scale if value <= limits[1] else 0.0, (here[0], folds), (here[1], value))
             if outcome.scale:
                 return following, outcome
@@ -162,14 +183,15 @@ class Correction:
         mended = repair(corrected)
         return mended.field if mended.repaired else field
 
-    def _low(self, field: Tensor) -> Tensor:
-        return (
-            field if self.coarse.shape == tuple(field.shape[2:]) else resize_field(field, self.coarse.shape)
-        )
-
-    def _data(self, low: Tensor) -> float:
-        """g of a field (1, d, *coarse shape), voxels; infinite where the field has left the image."""
+    def _data(self, field: Tensor) -> float:
+        """g of a field (1, d, *shape), voxels; infinite where the field has left the image."""
+        here = self.judged
         try:
-            return float(self.term.value(self.coarse.moving, low, self.coarse.moving_mask)[0])
+            return float(self.term.value(here.moving, _on(here, field), here.moving_mask)[0])
         except InputError:
             return math.inf
+
+
+def _on(images: Images, field: Tensor) -> Tensor:
+    """The field (1, d, *shape), voxels, on the grid of `images`, in voxels of it."""
+    return field if images.shape == tuple(field.shape[2:]) else resize_field(field, images.shape)

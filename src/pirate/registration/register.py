@@ -21,6 +21,7 @@ from pirate.image import Image
 from pirate.io.geometry import Form
 from pirate.ops.repair import Repair, repair
 from pirate.registration import additive, inputs, pyramid
+from pirate.registration.correction import facing
 from pirate.registration.estimate import Estimate, estimate
 from pirate.registration.finish import Found, as_it_is, finish
 from pirate.registration.inputs import ImageLike
@@ -171,7 +172,7 @@ def _register(
     with clock.stage("affine"):
         pair = pair if _same(pair) else pair.aligned(sources.affine, chosen.penalty == "mutual", where)
     with clock.stage("prepare"):
-        denoiser = choice.denoiser(chosen, ndim, where)
+        denoiser = facing(choice.denoiser(chosen, ndim, where), pair.fixed.grid)
         images = working_images(pair, where, robust=chosen.scheme == "compositional")
         chosen, remarks = _comparable(chosen, images)
     with clock.stage("solve"):

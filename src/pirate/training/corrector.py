@@ -4,12 +4,13 @@
            + rough mean |grad r|^2 + data g(fixed, moving o (id + u')),      u' = u o (id - r) - r
 
 u is where the solver has ended, or an earlier output of the network itself, in either case after a few more data
-steps; nothing before r is differentiated (Jacobian-free backpropagation). Anatomical labels take part.
+steps; nothing before r is differentiated (Jacobian-free backpropagation). Anatomical labels take part. A plane of a
+volume is warped before, so that its own u is 0, and takes no steps; the network is shown the volume's field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from pirate.denoisers.corrector import Corrector
+from pirate.denoisers.planes import PlaneCorrector
 from pirate.energies.local import LocalCorrelation
 from pirate.evaluation.overlap import dice, mean_dice
 from pirate.ops.compose import compose
@@ -69,6 +71,7 @@ class CorrectorTask:
         held_out: states of pairs of other subjects, for validation, of the same shape.
         settings: of the solver.
         recipe: constants.
+        acting: makes of the network what corrects the held-out states; the network itself by default.
     """
 
     def __init__(
@@ -78,8 +81,10 @@ class CorrectorTask:
         held_out: Sequence[State],
         settings: Settings,
         recipe: Recipe | None = None,
+        acting: Callable[[Corrector], Corrector | PlaneCorrector] | None = None,
     ) -> None:
         self.network: nn.Module = network
+        self.acting = acting
         self.states, self.held_out = list(states), list(held_out)
         self.settings = settings
         self.recipe = recipe if recipe is not None else Recipe()
@@ -100,19 +105,20 @@ class CorrectorTask:
             index = int(torch.randint(len(self.states), (1,), generator=generator))
             field = self.states[index].field
         state = self.states[index]
-        count = int(chance[1] * (recipe.data_steps + 1))
+        count = 0 if state.shown is not None else int(chance[1] * (recipe.data_steps + 1))
         moved = advance(state, field.float()[None], self.settings, count)
+        shown = moved if state.shown is None else state.shown.float()[None]
         flip = chance[2] < 0.5
         images = [
             changed_intensities(x.float(), generator, recipe.intensities) for x in (state.fixed, state.moving)
         ]
         maps = [state.fixed_labels, state.moving_labels]
         if flip:
-            moved = flip_field(moved, 0)
+            moved, shown = flip_field(moved, 0), flip_field(shown, 0)
             images, maps = [x.flip(1) for x in images], [x.flip(0) for x in maps]
         return {
             "fixed": images[0], "moving": images[1], "fixed_labels": maps[0], "moving_labels": maps[1],
-            "field": moved[0], "index": torch.tensor(index), "flip": torch.tensor(flip),
+            "field": moved[0], "shown": shown[0], "index": torch.tensor(index), "flip": torch.tensor(flip),
         }  # fmt: skip
 
     def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
@@ -121,7 +127,7 @@ class CorrectorTask:
         fixed, moving, field = batch["fixed"], batch["moving"], batch["field"]
         with torch.no_grad():
             warped = warp(moving, field)
-        r = corrector_in(network).correction(field, fixed, warped)
+        r = corrector_in(network).correction(batch["shown"], fixed, warped)
         following = compose(field, -r)
         overlap = soft_dice(batch["fixed_labels"], batch["moving_labels"], following)
         folds = (recipe.least - determinant(following)).clamp_min(0).square().mean()
@@ -139,12 +145,13 @@ class CorrectorTask:
         """Dice of held-out pairs before and after one correction, nearest labels; the loss is 1 - the latter."""
         corrector = corrector_in(network)
         corrector.eval()
+        acting = corrector if self.acting is None else self.acting(corrector)
         before, after = [], []
         with torch.no_grad():
             for state in self.held_out:
                 field = state.field.float()[None]
                 fixed, moving = state.fixed.float()[None], state.moving.float()[None]
-                following = corrector(field, 0.0, fixed, warp(moving, field))
+                following = acting(field, 0.0, fixed, warp(moving, field))
                 before.append(hard_dice(state, field))
                 after.append(hard_dice(state, following))
         corrector.train()

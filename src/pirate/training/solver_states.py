@@ -11,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pirate.denoisers.planes import View
 from pirate.errors import reject
 from pirate.grid import Grid
 from pirate.image import Image
 from pirate.ops.resample import resize_field
-from pirate.ops.warp import sample
+from pirate.ops.warp import identity, sample, warp
 from pirate.registration import pyramid
 from pirate.registration.apply import apply
 from pirate.registration.correction import grid_for
@@ -58,6 +59,7 @@ class State:
         field: (d, *shape), float16, voxels of this grid.
         spacing: mm of a voxel.
         level: the constants of the solver on this grid.
+        shown: (d, *shape), float16, voxels: the field that the corrector is shown where that is another than `field`.
     """
 
     fixed: Tensor
@@ -67,6 +69,7 @@ class State:
     field: Tensor
     spacing: tuple[float, ...]
     level: Level
+    shown: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,11 +83,35 @@ class State:
             for n, m, o in zip(self.shape[::-1], shape[::-1], offset[::-1], strict=True)
             for p in (o, m - n - o)
         ]
-        field = F.pad(self.field[None].float(), pads, mode="replicate")[0].to(self.field.dtype)
+
+        def continued(field: Tensor) -> Tensor:
+            return F.pad(field[None].float(), pads, mode="replicate")[0].to(field.dtype)
+
         return State(
-            F.pad(self.fixed, pads), F.pad(self.moving, pads),
-            F.pad(self.fixed_labels, pads), F.pad(self.moving_labels, pads), field, self.spacing, self.level,
+            F.pad(self.fixed, pads), F.pad(self.moving, pads), F.pad(self.fixed_labels, pads),
+            F.pad(self.moving_labels, pads), continued(self.field), self.spacing, self.level,
+            None if self.shown is None else continued(self.shown),
         )  # fmt: skip
+
+    def planes(self, view: View, every: int, first: int, least: int) -> list[State]:
+        """Every `every`-th plane of a volume from the one numbered `first` on, if `least` of its voxels are labelled.
+
+        Moving image and labels are those that the field has warped, so that the planes' own field is 0; the corrector
+        is shown what the field does within the plane.
+        """
+        field = self.field.float()[None]
+        warped = warp(self.moving.float()[None], field)
+        labels = sample(self.moving_labels[None, None].float(), identity(field) + field, "nearest")
+        some = slice(first, None, every)
+        images = [view.planes(x)[some].contiguous() for x in (self.fixed[None], warped)]
+        maps = [view.planes(x)[some, 0].short() for x in (self.fixed_labels[None, None], labels)]
+        shown = view.field_planes(field)[some].half()
+        spacing = tuple(self.spacing[a] for a in view.axes[:2])
+        return [
+            State(f, m, a, b, torch.zeros_like(u), spacing, self.level, u)
+            for f, m, a, b, u in zip(*images, *maps, shown, strict=True)
+            if int((a > 0).sum()) >= least
+        ]
 
 
 def solved(fixed: Labelled, moving: Labelled, settings: Settings, spacing: float, affine: str) -> State:
