@@ -60,10 +60,11 @@ def equilibrium(name: str, start: str, track: str, more: str) -> Recipe:
     return Recipe(name, (start,), (command,), "pirate-plus.safetensors")
 
 
-def anatomy(name: str, track: str, more: str = "") -> Recipe:
-    """Supervised, on the labels of training subjects."""
-    command = f"train anatomy --data {{data}} --track {track} --out {{here}} {more}"
-    return Recipe(name, (), (command,), "anatomy.safetensors")
+def anatomy(name: str, track: str, more: str = "", start: str = "") -> Recipe:
+    """Supervised, on the labels of training subjects; from the weights of the recipe `start`, if one is named."""
+    given = f"--start {{work}}/{start}/anatomy.safetensors " if start else ""
+    command = f"train anatomy --data {{data}} --track {track} {given}--out {{here}} {more}"
+    return Recipe(name, (start,) if start else (), (command,), "anatomy.safetensors")
 
 
 DEQ = "--steps 200 --learning-rate 1e-4 --batch 2 --set iterations=40 --pairs 8 --loss expansion=1"
@@ -86,6 +87,7 @@ RECIPES = {
         "pirate-plus-hippocampus", "pirate-hippocampus", "hippocampus", f"{DEQ} --loss smoothness=0.3"
     ),
     "anatomy-2d": anatomy("anatomy", "oasis2d"),
+    "anatomy-3d": anatomy("anatomy", "brain3d", "--held-out 0 --learning-rate 8e-4 --threads 1", "anatomy-2d"),
     "anatomy-hippocampus": anatomy("anatomy-hippocampus", "hippocampus", "--steps 1000 --learning-rate 6e-4"),
 }
 """By the name of ``--only``."""

@@ -20,7 +20,6 @@ from pirate.benchmark import rows as benchmark_rows
 from pirate.benchmark.entries import entries
 from pirate.data import subjects
 from pirate.data.subjects import Subject
-from pirate.grid import Grid
 from pirate.image import Image
 from pirate.ops.resample import resize_field
 from pirate.registration.additive import field_shape
@@ -231,18 +230,12 @@ def axes_of(track: Track) -> int:
 
 def image(subject: Subject) -> Image:
     """A subject's image for `register`."""
-    return Image(subject.image[0].numpy(), grid(subject), subject.name)
+    return Image(subject.image[0].numpy(), subject.grid, subject.name)
 
 
 def labels(subject: Subject) -> Image | None:
     """A subject's labels for `register`."""
-    return None if subject.labels is None else Image(subject.labels.numpy(), grid(subject), subject.name)
-
-
-def grid(subject: Subject) -> Grid:
-    """Voxels along the axes of the world."""
-    affine = torch.diag(torch.tensor([*subject.spacing, *[1.0] * (4 - len(subject.spacing))])).double()
-    return Grid(tuple(subject.image.shape[1:]), affine.numpy())
+    return None if subject.labels is None else Image(subject.labels.numpy(), subject.grid, subject.name)
 
 
 def pair_name(track: Track, index: int) -> str:

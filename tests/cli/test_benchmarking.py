@@ -17,9 +17,10 @@ from tests.conftest import blobs, labels_of
 from pirate.benchmark import lessons
 from pirate.benchmark.rows import read_rows
 from pirate.benchmark.timing import read_timings
+from pirate.benchmark.tracks import Source, of
 from pirate.cli import benchmarking
 from pirate.cli.benchmark_training import train_all
-from pirate.cli.benchmarking import Request, run
+from pirate.cli.benchmarking import Request, _entries, run
 from pirate.errors import InputError, OutputError, QualityError, UsageError
 from pirate.grid import Grid
 from pirate.io.nifti import write_image
@@ -78,6 +79,19 @@ def test_own_pairs_end_in_tables(pirate_command: Command, pairs: Path, tmp_path:
     code, _, heard = pirate_command(*words[:-1], "2")
     assert code == 4
     assert "its threads was 1, now it is 2" in heard
+
+
+def test_a_supervised_prior_is_not_tried_on_images_of_ones_own_unless_asked_for(
+    pairs: Path, asked: Request
+) -> None:
+    """It has learned T1 brains; the pairs of a table may show anything."""
+    table = of(Source(str(pairs), Path()))
+    own = Request(str(pairs), asked.out)
+    assert not any(e.supervised for e in _entries(own, table))
+    named = _entries(dataclasses.replace(own, methods="default,default-anatomy"), table)
+    assert [e.key for e in named] == ["start", "default", "default-anatomy"]
+    slices = of(Source("oasis2d", asked.data, 1))  # type: ignore[arg-type]
+    assert any(e.supervised for e in _entries(dataclasses.replace(asked, methods=None), slices))
 
 
 @pytest.fixture

@@ -75,10 +75,7 @@ def run(request: Request) -> None:
     skip = request.skipped
     log.info("reading images")
     track = of(request.source)
-    names = None if request.methods is None else [n.strip() for n in request.methods.split(",") if n.strip()]
-    entries = chosen(track.entries(), names, skip)
-    if names is None and not request.only_page and not _ablation_pairs(request, track):
-        entries = chosen(track.entries(), None, ["ablation"])
+    entries = _entries(request, track)
     failures = 0
     if request.only_page:
         plan = _page_plan(request, track, entries)
@@ -97,6 +94,17 @@ def run(request: Request) -> None:
         raise QualityError(
             f"{failures} of {len(measured.rows)} registrations gave nothing; rows.csv says why. The page has the rest."
         )
+
+
+def _entries(request: Request, track: Track) -> tuple[Entry, ...]:
+    """What is asked for; unless it is asked by name, without what makes no sense on the track."""
+    if request.methods is not None or request.only_page:
+        names = [n.strip() for n in (request.methods or "").split(",") if n.strip()]
+        return chosen(track.entries(), names if request.methods is not None else None, request.skipped)
+    skip = request.skipped if _ablation_pairs(request, track) else ["ablation"]
+    found = chosen(track.entries(), None, skip)
+    # nobody knows whether images without a training set show what a supervised prior has learned
+    return found if track.training else tuple(e for e in found if not e.supervised)
 
 
 def _run(plan: Plan, watch: Watch, skip: Sequence[str]) -> int:

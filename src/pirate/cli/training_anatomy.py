@@ -95,7 +95,7 @@ TRACKS = {
     "oasis2d": Track(2, 1.0, 1, 24, 3, "none", 1000, 24, 60, 0.5, 0.2, 6.0, 4000, 4, Recipe()),
     "hippocampus": Track(3, 1.0, 1, 16, 2, "affine", 120, 16, 20, 0.0, 0.2, 3.0, 700, 2, Recipe(window=7)),
     "brain3d": Track(
-        3, 1.0, 1, 24, 3, "none", 60, 2, 6, 0.5, 0.6, 8.0, 8000, 4, Recipe(own=0.0, remembered=1), 3, 1200
+        3, 1.0, 1, 24, 3, "none", 60, 2, 6, 0.5, 0.6, 8.0, 10_000, 4, Recipe(own=0.0, remembered=1), 3, 1200
     ),
 }
 """The constants of the weights that ship."""
