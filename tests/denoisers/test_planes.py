@@ -106,6 +106,20 @@ def test_a_single_plane_is_what_the_network_says_of_it() -> None:
     torch.testing.assert_close(r[0, :2, ..., 5], alone[0], rtol=0, atol=1e-6)
 
 
+def test_thick_planes_are_all_seen() -> None:
+    """Distances across are in mm: planes 3 mm apart are as every third one of 1 mm."""
+    network = awake(every=3, across=1.5)
+    assert (network.on((1.0, 1.0, 1.0)).every, network.on((1.0, 1.0, 1.0)).across) == (3, 1.5)
+    thick = network.on((1.0, 1.0, 3.0))
+    assert (thick.every, thick.across) == (1, 0.5)
+    assert network.facing(np.eye(3)).on((1.0, 3.0, 1.0)).every == 1  # across is the second axis there
+    assert network.every == 3
+    field, fixed, warped = scene((18, 20, 13))
+    fine = network.correction(field, fixed, warped)
+    coarse = thick.correction(*(x[..., ::3].contiguous() for x in (field, fixed, warped)))
+    torch.testing.assert_close(fine[..., ::3], coarse, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(("every", "planes"), [(1, 5), (2, 9), (2, 10), (3, 13), (3, 14), (3, 15), (4, 1)])
 def test_planes_between_are_interpolated(every: int, planes: int) -> None:
     line = torch.arange(planes, dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 2, 3, 4)

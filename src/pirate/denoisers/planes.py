@@ -10,6 +10,7 @@ neighbouring planes, and the component across them stays as it is.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -108,8 +109,8 @@ class PlaneCorrector(nn.Module):
         width: of the `Corrector` within the planes.
         depth: likewise.
         smoothing: likewise.
-        across: sigma of the Gaussian over planes, voxels.
-        every: the network sees every so-many-th plane; between them its corrections are interpolated.
+        across: sigma of the Gaussian over planes, voxels of the training.
+        every: the network sees every so-many-th plane of the training's; between them its corrections are interpolated.
         spacing: mm of a voxel of the grid on which the network was trained, see `Corrector`.
     """
 
@@ -150,6 +151,13 @@ class PlaneCorrector(nn.Module):
         """The same network for volumes whose array axes are the columns of `axes` (3, 3), RAS mm."""
         other = copy.copy(self)
         other.view = coronal(axes)
+        return other
+
+    def on(self, spacing: Sequence[float]) -> PlaneCorrector:
+        """The same network on a grid of `spacing` mm: distances across the planes stay what they were in mm."""
+        factor = self.spacing / spacing[self.view.axes[2]] if self.spacing else 1.0
+        other = copy.copy(self)
+        other.every, other.across = max(1, round(factor * self.every)), factor * self.across
         return other
 
     def forward(self, field: Tensor, sigma: float, fixed: Tensor, warped: Tensor) -> Tensor:

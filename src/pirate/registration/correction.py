@@ -134,6 +134,7 @@ class Correction:
     def of(corrector: Corrector | PlaneCorrector, stages: Sequence[Stage], settings: Settings) -> Correction:
         """Find the pair on the corrector's grid among the stages, or make it from the finest, the last."""
         level, coarse = grid_for(stages, corrector.spacing)
+        corrector = corrector.on(coarse.spacing) if isinstance(corrector, PlaneCorrector) else corrector
         judged = coarse
         here = next((i for i, stage in enumerate(stages) if stage.images is coarse), 0)
         if here > 0 and math.prod(coarse.shape) > LARGE:
