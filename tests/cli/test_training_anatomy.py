@@ -12,6 +12,7 @@ from tests.conftest import blobs, labels_of
 
 import pirate
 from pirate.cli import training_anatomy
+from pirate.cli.listing import figures
 from pirate.cli.training_anatomy import TRACKS, WEIGHTS, Request, run
 from pirate.denoisers.learned import load_denoiser
 from pirate.denoisers.planes import AS_TRAINED, PlaneCorrector
@@ -49,6 +50,7 @@ def test_weights_with_a_card(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "supervised" in found.card.task
     assert "2 training subjects" in found.card.training_data
     assert found.card.metrics["steps"] == 2
+    assert any("Dice of held-out pairs" in line for line in figures(found.card))
     assert found.card.resolution == 1
     assert (folder / "out" / "curves.png").is_file()
     assert "supervised" in capsys.readouterr().out
@@ -124,9 +126,9 @@ def test_brains_learn_from_planes_and_slices(brains: Path) -> None:
 def test_volumes_without_slices(brains: Path) -> None:
     (brains / "oasis2d.npz").unlink()
     run(request(brains, track="brain3d", held_out=0))
-    words = load_denoiser(brains / "out" / WEIGHTS, 3).card.training_data
-    assert "slices" not in words
-    assert "nobody was held out" in words
+    card = load_denoiser(brains / "out" / WEIGHTS, 3).card
+    assert "slices" not in card.training_data
+    assert any("Dice of training pairs (nobody was held out)" in line for line in figures(card))
 
 
 def test_brains_that_lie_otherwise_are_refused(folder: Path) -> None:

@@ -79,7 +79,8 @@ def figures(card: Card) -> list[str]:
             f"{_number(m['folds_percent_after'])} %"
         )
     if "dice_before" in m:
-        found.append(f"Dice of held-out pairs {m['dice_before']:.4f} without it, {m['dice']:.4f} with it")
+        who = "training pairs (nobody was held out)" if m.get("held_out") == 0 else "held-out pairs"
+        found.append(f"Dice of {who} {m['dice_before']:.4f} without it, {m['dice']:.4f} with it")
     return found
 
 

@@ -100,6 +100,9 @@ TRACKS = {
 }
 """The constants of the weights that ship."""
 
+VOLUMES_EVERY = 500
+"""Steps on planes from one look at whole volumes to the next, which takes as long as a hundred steps."""
+
 LABELLED = 1500
 """Voxels of a plane that must be labelled for it to be learned from."""
 
@@ -156,7 +159,7 @@ def _train(request: Request, track: Track) -> None:
     task = CorrectorTask(network, states, checks, settings, track.recipe, acting)
     plan = Plan(
         track.steps, track.batch, request.learning_rate, warmup=min(50, track.steps - 1), clip=1.0,
-        validate_every=100, checkpoint_every=100, seed=request.seed, minutes=request.minutes,
+        validate_every=VOLUMES_EVERY if track.planes else 100, checkpoint_every=100, seed=request.seed, minutes=request.minutes,
     )  # fmt: skip
     constants = {name: value for name, value in dataclasses.asdict(track).items() if name != "steps"}
     constants |= {} if request.start is None else {"start": sha256_of(request.start)}
@@ -171,15 +174,13 @@ def _train(request: Request, track: Track) -> None:
     if not trained.first:
         return
     network.load_state_dict(trained.best)
-    metrics = _metrics(trained)
+    metrics = _metrics(trained) | {"held_out": track.held_out}
     words = f"{request.track}: {track.pairs} pairs of {len(fit)} training subjects with labels, augmented"
     if track.planes:
         slices = len(states) - sum(s.shown is not None for s in states)
         words += f", by {len(states) - slices} coronal planes" + (
             f", and {slices} pairs of slices" if slices else ""
         )
-    if not track.held_out:
-        words += "; nobody was held out, so that the Dice is of training subjects"
     whole = network if acting is None else acting(network)
     curves(
         request.out / "curves.png", trained.losses, trained.history, f"Anatomy-aware prior, {request.track}"

@@ -5,7 +5,8 @@
 
 u is where the solver has ended, or an earlier output of the network itself, in either case after a few more data
 steps; nothing before r is differentiated (Jacobian-free backpropagation). Anatomical labels take part. A plane of a
-volume is warped before, so that its own u is 0, and takes no steps; the network is shown the volume's field.
+volume is warped before, so that its own u is 0, and takes no steps; the network is shown the volume's field, and J is
+that of this field after r.
 """
 
 from __future__ import annotations
@@ -127,10 +128,12 @@ class CorrectorTask:
         fixed, moving, field = batch["fixed"], batch["moving"], batch["field"]
         with torch.no_grad():
             warped = warp(moving, field)
-        r = corrector_in(network).correction(batch["shown"], fixed, warped)
+        shown = batch["shown"]
+        r = corrector_in(network).correction(shown, fixed, warped)
         following = compose(field, -r)
         overlap = soft_dice(batch["fixed_labels"], batch["moving_labels"], following)
-        folds = (recipe.least - determinant(following)).clamp_min(0).square().mean()
+        whole = compose(shown, -r)  # of a plane what may fold is the volume's field
+        folds = (recipe.least - determinant(whole)).clamp_min(0).square().mean()
         rough = sum((forward_difference(r, a).square().mean() for a in range(r.shape[1])), r.new_zeros(()))
         data = _data(fixed, moving, following, recipe.window)
         total = 1 - overlap + recipe.folds * folds + recipe.rough * rough + recipe.data * data
