@@ -159,7 +159,8 @@ def _train(request: Request, track: Track) -> None:
     task = CorrectorTask(network, states, checks, settings, track.recipe, acting)
     plan = Plan(
         track.steps, track.batch, request.learning_rate, warmup=min(50, track.steps - 1), clip=1.0,
-        validate_every=VOLUMES_EVERY if track.planes else 100, checkpoint_every=100, seed=request.seed, minutes=request.minutes,
+        validate_every=VOLUMES_EVERY if track.planes else 100, checkpoint_every=100, seed=request.seed,
+        minutes=request.minutes,
     )  # fmt: skip
     constants = {name: value for name, value in dataclasses.asdict(track).items() if name != "steps"}
     constants |= {} if request.start is None else {"start": sha256_of(request.start)}
