@@ -23,29 +23,19 @@ from pirate.denoisers import plug, zoo
 from pirate.settings import preset
 
 TRACKS = ("oasis2d", "hippocampus", "brain3d")
-NOT_SHIPPED = "anatomy (supervised); does not ship"
 PAIRS = {
-    "oasis2d": {"paper": 100, "default": 100},
-    "hippocampus": {"paper": 100, "default": 100},
-    "brain3d": {"paper": 8, "default": 8},
+    "oasis2d": {"paper": 100, "default": 100, "curves": 20},
+    "hippocampus": {"paper": 100, "default": 100, "curves": 20},
+    "brain3d": {"paper": 8, "default": 8, "curves": 2},
 }
+"""With a network the paper's iteration takes half a minute for a pair of brains: their curves have few pairs."""
 
 
-def plan(track: str, brains: Path | None = None) -> list[Variant]:
-    """Variants of a track; `brains` are weights of an anatomy-aware prior for whole brains, of which none ship."""
+def plan(track: str) -> list[Variant]:
+    """Variants of a track."""
     ndim = 2 if track == "oasis2d" else 3
     of = "-hippocampus" if track == "hippocampus" else ""
-    chosen = variants.default(of)
-    if track == "brain3d":  # no curves: with a network a point takes ten minutes
-        found = [
-            v
-            for v in variants.paper(preset("paper", ndim).alpha, of) + chosen
-            if not v.curve and there(v.prior, ndim)
-        ]
-        return found + (
-            [] if brains is None else [Variant(NOT_SHIPPED, "default", str(brains), supervised=True)]
-        )
-    whole = variants.paper(preset("paper", ndim).alpha, of) + chosen
+    whole = variants.paper(preset("paper", ndim).alpha, of) + variants.default(of)
     return [v for v in whole if there(v.prior, ndim)]
 
 
@@ -103,13 +93,12 @@ def main() -> None:
     )
     parser.add_argument("--tracks", default=",".join(TRACKS))
     parser.add_argument("--pairs", type=int, default=0, help="at most so many pairs of each track")
-    parser.add_argument("--curve-pairs", type=int, default=20, help="pairs for the points of the curves")
+    parser.add_argument("--curve-pairs", type=int, help="at most so many pairs for the points of the curves")
     parser.add_argument("--presets", default="paper,default", help="which iterations")
     parser.add_argument(
         "--benchmark", action="append", default=[], metavar="TRACK=OUT",
         help="folder of `pirate benchmark TRACK`, of which the same registrations are taken instead of made again",
     )  # fmt: skip
-    parser.add_argument("--brains", type=Path, help="weights of `pirate train anatomy --track brain3d`")
     parser.add_argument("--note", action="append", default=[], help="a paragraph for the top of the page")
     parser.add_argument(
         "--only-page", action="store_true", help="no registration: a page from the rows there are"
@@ -132,13 +121,14 @@ def main() -> None:
         "",
     ]
     for name in given.tracks.split(","):
-        chosen = plan(name, given.brains)
+        chosen = plan(name)
         folder = benchmarks.get(name)
         rows = list(runs.known(name, chosen, beside, folder).values()) if given.only_page else []
         for iteration in () if given.only_page else given.presets.split(","):
             count = min(PAIRS[name][iteration], given.pairs or PAIRS[name][iteration])
             own = [v for v in chosen if v.preset == iteration]
-            whole, part = (runs.track(name, given.data, n) for n in (count, min(count, given.curve_pairs)))
+            points = PAIRS[name]["curves"] if given.curve_pairs is None else given.curve_pairs
+            whole, part = (runs.track(name, given.data, n) for n in (count, min(count, points)))
             rows += runs.run(whole, [v for v in own if not v.curve], beside, folder)
             rows += runs.run(part, [v for v in own if v.curve], beside)
         text += section(name, rows, chosen, beside)
