@@ -87,7 +87,9 @@ RECIPES = {
         "pirate-plus-hippocampus", "pirate-hippocampus", "hippocampus", f"{DEQ} --loss smoothness=0.3"
     ),
     "anatomy-2d": anatomy("anatomy", "oasis2d"),
-    "anatomy-3d": anatomy("anatomy", "brain3d", "--held-out 0 --learning-rate 8e-4 --threads 1", "anatomy-2d"),
+    "anatomy-3d": anatomy(
+        "anatomy", "brain3d", "--held-out 0 --learning-rate 8e-4 --threads 1", "anatomy-2d"
+    ),
     "anatomy-hippocampus": anatomy("anatomy-hippocampus", "hippocampus", "--steps 1000 --learning-rate 6e-4"),
 }
 """By the name of ``--only``."""

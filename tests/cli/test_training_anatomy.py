@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
 from tests.conftest import blobs, labels_of
 
 import pirate
 from pirate.cli import training_anatomy
 from pirate.cli.listing import figures
-from pirate.cli.training_anatomy import TRACKS, WEIGHTS, Request, run
+from pirate.cli.training_anatomy import TRACKS, WEIGHTS, Request, Track, run
+from pirate.data.subjects import Subject
 from pirate.denoisers.learned import load_denoiser
 from pirate.denoisers.planes import AS_TRAINED, PlaneCorrector
 from pirate.errors import InputError, UsageError
 from pirate.registration.correction import corrector_in
+from pirate.training.solver_states import Solver, State
 
 SMALL = Request(Path(), "oasis2d", Path(), 2, 0.0, 3, 2, 4, 2, 1e-3, 0, False, 1, True)
 
@@ -105,7 +110,7 @@ def brains(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_brains_learn_from_planes_and_slices(brains: Path) -> None:
-    """From the slices' weights to a prior for volumes, which `register` takes, however its arrays run."""
+    """From the slices' weights to a prior for volumes, which `register` takes."""
     run(request(brains))
     start = brains / "out" / WEIGHTS
     run(request(brains, track="brain3d", out=brains / "whole", start=start))
@@ -116,11 +121,62 @@ def test_brains_learn_from_planes_and_slices(brains: Path) -> None:
     words = found.card.training_data
     assert "3 pairs of 2 training subjects" in words
     assert "coronal planes, and 3 pairs of slices" in words
-    pair = [
-        (blobs((30, 32, 28), 0, shift), np.diag([2.0, 2.0, 2.0, 1.0])) for shift in ((0, 0, 0), (1, 1, 0))
-    ]
+    assert "it started from weights trained on oasis2d: 3 pairs" in words
+    pair = [(blobs((30, 32, 28), 0, shift), np.eye(4)) for shift in ((0, 0, 0), (1, 1, 0))]
     result = pirate.register(*pair, prior=str(brains / "whole" / WEIGHTS), affine="none")
     assert result.metrics["folds_percent"] == 0
+
+
+def test_a_start_is_taken_over(brains: Path) -> None:
+    run(request(brains))
+    start = brains / "out" / WEIGHTS
+    still = request(brains, track="brain3d", out=brains / "still", start=start, learning_rate=1e-12)
+    run(still)
+    given = corrector_in(load_denoiser(start, 2))
+    found = corrector_in(load_denoiser(brains / "still" / WEIGHTS, 3))
+    assert isinstance(found, PlaneCorrector)
+    assert given is not None
+    for name, weight in found.within.state_dict().items():
+        torch.testing.assert_close(weight, given.state_dict()[name], rtol=0, atol=1e-6)
+    with pytest.raises(InputError, match="start"):
+        run(dataclasses.replace(still, start=None))
+
+
+def test_another_training_set_is_another_training(brains: Path) -> None:
+    run(request(brains, track="brain3d"))
+    (brains / "oasis2d.npz").unlink()
+    with pytest.raises(InputError, match="slice_states"):
+        run(request(brains, track="brain3d"))
+
+
+def test_a_held_out_subjects_slice_is_not_learned_from(brains: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices bear their subjects' numbers, volumes end with them."""
+    spared: list[set[str]] = []
+    people: list[str] = []
+    slices, states = training_anatomy._slices, Solver.states
+
+    def watched(request: Request, track: Track, numbers: set[str]) -> list[State]:
+        spared.append(set(numbers))
+        return slices(request, track, {f"s{n}" for n in numbers})  # the slices are called s0, s1, ... here
+
+    def listed(self: Solver, subjects: list[Subject], *rest: Any) -> Iterator[State]:
+        people[:] = [s.name for s in subjects]
+        return states(self, subjects, *rest)
+
+    monkeypatch.setattr(training_anatomy, "_slices", watched)
+    monkeypatch.setattr(Solver, "states", listed)
+    run(request(brains, track="brain3d"))
+    assert len(spared[0]) == 2
+    assert people == [f"s{k}" for k in range(4) if str(k) not in spared[0]]
+    run(request(brains, track="brain3d", held_out=0, out=brains / "all"))
+    assert spared[1] == set()
+    assert people == ["s0", "s1", "s2", "s3"]
+
+
+def test_volumes_without_a_plane_to_learn_from(brains: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_anatomy, "LABELLED", 10**6)
+    with pytest.raises(InputError, match="no coronal plane has"):
+        run(request(brains, track="brain3d"))
 
 
 def test_volumes_without_slices(brains: Path) -> None:
@@ -133,7 +189,7 @@ def test_volumes_without_slices(brains: Path) -> None:
 
 def test_brains_that_lie_otherwise_are_refused(folder: Path) -> None:
     write_volumes(folder, np.eye(3))
-    with pytest.raises(InputError, match="Turn it"):
+    with pytest.raises(InputError, match="Turn the volume"):
         run(request(folder, track="brain3d"))
 
 

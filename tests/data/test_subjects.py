@@ -98,6 +98,11 @@ def test_brains_know_their_source_and_whether_they_are_labelled(tmp_path: Path) 
     assert three.labels is None
     assert one.image.shape == (1, 4, 5, 6)
     assert float(one.image.max()) <= 1
+    turned = np.array([[-1.0, 0, 0, 7], [0, 0, 2, 8], [0, -1, 0, 9], [0, 0, 0, 1]])
+    nib.save(nib.Nifti1Image(np.ones((4, 5, 6), np.uint8), turned), tmp_path / "brain3d/oasis_02/norm.nii.gz")
+    two = brain3d(tmp_path)[1]
+    np.testing.assert_array_equal(two.grid.axes, turned[:3, :3])  # as the file lies, but from 0 on
+    assert two.grid.origin.tolist() == [0, 0, 0]
     assert [s.name for s in brain3d(tmp_path, split="train")] == ["oasis_01", "oasis_02"]
     assert [s.name for s in brain3d(tmp_path / "brain3d", names=["fs_train_1"])] == ["fs_train_1"]
     with pytest.raises(InputError, match="lists no nobody"):

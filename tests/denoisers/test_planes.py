@@ -59,7 +59,10 @@ def test_there_and_back(order: tuple[int, ...], signs: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("order", "signs"), TURNS)
 def test_the_same_volume_in_another_array(order: tuple[int, ...], signs: tuple[int, ...]) -> None:
-    """The correction of a place in the world does not depend on how the array runs through it."""
+    """The correction of a place in the world does not depend on how the array runs through it.
+
+    That is so if every plane is seen; else a reversed array begins with another plane.
+    """
     network = awake()
     field, fixed, warped = scene(SHAPE)
     expected = network.correction(field, fixed, warped)  # as trained: left, down, front

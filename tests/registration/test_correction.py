@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.conftest import blobs
 from tests.registration.test_pyramid import pair, settings
 from torch import Tensor
 
 from pirate.denoisers.corrector import Corrector
-from pirate.denoisers.planes import PlaneCorrector, coronal
+from pirate.denoisers.planes import AS_TRAINED, PlaneCorrector, coronal
+from pirate.errors import UsageError
 from pirate.grid import Grid
+from pirate.io.weights import Card, save_weights
 from pirate.ops.compose import compose
 from pirate.ops.jacobian import mark_folds
 from pirate.ops.repair import Repair
 from pirate.ops.smooth import gaussian
 from pirate.registration import correction, pyramid
-from pirate.registration.correction import Correction, corrector_in, facing, grid_for
+from pirate.registration.correction import Correction, corrector_in, fitted, grid_for
+from pirate.registration.register import register
 
 SHAPES = [(44, 48), (34, 36, 32)]
 
@@ -196,13 +202,13 @@ def test_a_corrector_of_planes_faces_the_grid() -> None:
     """`register` turns it to how the fixed image's array lies in the world; any other denoiser stays as it is."""
     network = PlaneCorrector(3, 4, 2)
     straight = Grid((8, 9, 10), np.diag([1.0, 1.0, 1.0, 1.0]))
-    turned = corrector_in(facing(network, straight))
+    turned = corrector_in(fitted(network, straight))
     assert isinstance(turned, PlaneCorrector)
     assert turned.view == coronal(np.eye(3)) != network.view
     assert turned.within is network.within
     other = Corrector(3, 4, 2)
-    assert facing(other, straight) is other
-    assert facing(None, straight) is None
+    assert fitted(other, straight) is other
+    assert fitted(None, straight) is None
 
 
 def test_of_large_volumes_the_data_term_is_judged_on_a_coarser_level(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,3 +223,61 @@ def test_of_large_volumes_the_data_term_is_judged_on_a_coarser_level(monkeypatch
     assert outcome.scale == 1.0
     assert outcome.data[1] < outcome.data[0]
     torch.testing.assert_close(found, compose(wrong, -error), rtol=0, atol=1e-6)
+
+
+def test_a_prior_for_finer_voxels_is_refused() -> None:
+    """What it learned in voxels would be too long in mm; planes may lie further apart, though."""
+    planes, whole = PlaneCorrector(3, 4, 2), Corrector(3, 4, 2, spacing=1.0)
+    thick = Grid((8, 9, 10), np.diag([1.0, 5.0, 1.0, 1.0]))  # RAS: coronal slices of 5 mm
+    assert fitted(planes, thick) is not None
+    for network, spacing in ((planes, (1.0, 1.0, 5.0)), (planes, (2.0, 2.0, 2.0)), (whole, (1.0, 5.0, 1.0))):
+        with pytest.raises(UsageError, match="Leave --prior out"):
+            fitted(network, Grid((8, 9, 10), np.diag([*spacing, 1.0])))
+    assert fitted(whole, Grid((8, 9, 10), np.diag([0.5, 0.7, 1.4, 1.0]))) is whole
+
+
+def test_planes_further_apart_are_seen_more_often() -> None:
+    network = PlaneCorrector(3, 4, 2, every=3)
+    thin = pyramid.stages(pair((34, 36, 32)), settings())
+    assert Correction.of(network, thin, settings()).corrector.every == 3  # type: ignore[union-attr]
+    thick = [
+        dataclasses.replace(s, images=dataclasses.replace(s.images, spacing=(1.0, 1.0, 3.0))) for s in thin
+    ]
+    assert Correction.of(network, thick, settings()).corrector.every == 1  # type: ignore[union-attr]
+
+
+def test_a_volume_is_corrected_alike_however_its_array_runs(tmp_path: Path) -> None:
+    """From a weight file through `register`: the same pair as left-down-front and as right-front-up arrays."""
+    torch.manual_seed(4)
+    network = PlaneCorrector(3, 4, 2, every=1)
+    torch.nn.init.normal_(network.within.outlet.weight, std=0.02)
+    torch.nn.init.constant_(network.within.outlet.bias[:4], 0.4)  # type: ignore[index]
+    file = tmp_path / "anatomy.safetensors"
+    card = Card("made", network.architecture(), 3, 0.0, 1.0, 1, "nothing", True, "2026-11-18", {}, "0")
+    save_weights(file, network.state_dict(), card)
+    images = [blobs((30, 34, 28), 0, shift) for shift in ((0.0, 0.0, 0.0), (0.4, -0.5, 0.3))]
+    to_ras = (
+        slice(None, None, -1),
+        slice(None),
+        slice(None, None, -1),
+    )  # after the axes are in order: L I A -> R A S
+    turned = [np.ascontiguousarray(i.transpose(0, 2, 1)[to_ras]) for i in images]
+    lia, ras = np.eye(4), np.eye(4)
+    lia[:3, :3] = AS_TRAINED
+    calm = {"iterations": [2, 2, 2]}
+
+    def field(data: list[np.ndarray], affine: np.ndarray, prior: str) -> np.ndarray:
+        found = register(
+            (data[0], affine), (data[1], affine), prior=prior, affine="none", settings=calm, threads=1
+        )
+        return found.field
+
+    plain, one, other = (
+        field(images, lia, "none"),
+        field(images, lia, str(file)),
+        field(turned, ras, str(file)),
+    )
+    back = other[:, ::-1, :, ::-1].transpose(0, 1, 3, 2)  # R A S -> L I A, then the components likewise
+    back = np.stack([-back[0], -back[2], back[1]])
+    assert np.abs(one - plain).max() > 0.1  # it has acted
+    np.testing.assert_allclose(back, one, rtol=0, atol=2e-3)

@@ -297,3 +297,15 @@ def test_planes_teach_a_network_for_volumes(tmp_path: Path) -> None:
     plan = Plan(60, 4, 5e-3, warmup=5, clip=1.0, validate_every=60, checkpoint_every=60, seed=0, minutes=0.0)
     trained = train(made, plan, tmp_path / "out")
     assert trained.history[-1]["validation_gain"] > 0.02
+
+
+def test_of_a_plane_it_is_the_volumes_field_that_may_fold() -> None:
+    (volume,) = states((24, 26, 22), 1)
+    planes = in_one_box(volume.planes(coronal(AS_TRAINED), 2, 0, 40), 8, 0)
+    made = CorrectorTask(Corrector(2, 6, 2), planes, [volume], quick(2), Recipe(own=0.0, remembered=1))
+    batch = {name: x[None] for name, x in made.example(generator(0, 0)).items()}
+    calm = made.loss(made.network, batch | {"shown": torch.zeros_like(batch["shown"])})[1]["folding"]
+    steep = torch.zeros_like(batch["shown"])
+    steep[:, 0] = -2 * identity(steep)[:, 0]  # x -> -x: a determinant of -1
+    assert calm == 0
+    assert made.loss(made.network, batch | {"shown": steep})[1]["folding"] > 1

@@ -61,7 +61,7 @@ def pair_name(fixed: str, moving: str) -> str:
 
 
 def of_subjects(fixed: Subject, moving: Subject) -> Case:
-    """The pair of two subjects, voxel on voxel."""
+    """The pair of two subjects, voxel on voxel if their arrays lie alike."""
     return Case(
         pair_name(fixed.name, moving.name), image_of(fixed), image_of(moving), labels_of(fixed), labels_of(moving)
     )  # fmt: skip

@@ -80,7 +80,7 @@ def register(
     prior: Annotated[
         str | None,
         typer.Option(
-            help="Denoiser of the field: none, gaussian, tv, pirate, pirate-plus, anatomy (supervised), "
+            help="Denoiser of the field: none, gaussian, tv, pirate, pirate-plus, anatomy (supervised, for T1 brains), "
             "FILE.safetensors or package.module:function; `pirate priors` lists what ships."
         ),
     ] = None,

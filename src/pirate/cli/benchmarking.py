@@ -18,6 +18,7 @@ from pirate.benchmark.gathering import gather
 from pirate.benchmark.lessons import Lesson, lesson, trainable, why_not
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.plan import Plan, check_folder, read_record, usual, write_record
+from pirate.benchmark.rows import read_rows
 from pirate.benchmark.runner import Progress, Runner
 from pirate.benchmark.tables import write_table
 from pirate.benchmark.tracks import NAMES, Source, Track, of
@@ -98,13 +99,14 @@ def run(request: Request) -> None:
 
 def _entries(request: Request, track: Track) -> tuple[Entry, ...]:
     """What is asked for; unless it is asked by name, without what makes no sense on the track."""
-    if request.methods is not None or request.only_page:
-        names = [n.strip() for n in (request.methods or "").split(",") if n.strip()]
-        return chosen(track.entries(), names if request.methods is not None else None, request.skipped)
-    skip = request.skipped if _ablation_pairs(request, track) else ["ablation"]
+    if request.methods is not None:
+        names = [n.strip() for n in request.methods.split(",") if n.strip()]
+        return chosen(track.entries(), names, request.skipped)
+    there = {row.entry for row in read_rows(request.out / "rows.csv")} if request.only_page else set()
+    skip = request.skipped if request.only_page or _ablation_pairs(request, track) else ["ablation"]
     found = chosen(track.entries(), None, skip)
     # nobody knows whether images without a training set show what a supervised prior has learned
-    return found if track.training else tuple(e for e in found if not e.supervised)
+    return tuple(e for e in found if track.training or not e.supervised or e.key in there)
 
 
 def _run(plan: Plan, watch: Watch, skip: Sequence[str]) -> int:

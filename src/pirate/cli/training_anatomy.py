@@ -7,7 +7,7 @@ import datetime
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,6 +163,9 @@ def _train(request: Request, track: Track) -> None:
         minutes=request.minutes,
     )  # fmt: skip
     constants = {name: value for name, value in dataclasses.asdict(track).items() if name != "steps"}
+    planes = sum(s.shown is not None for s in states)
+    if track.planes:  # what there is to learn from is not told by the track alone
+        constants |= {"plane_states": planes, "slice_states": len(states) - planes, "labelled": LABELLED}
     constants |= {} if request.start is None else {"start": sha256_of(request.start)}
     trained = train(
         task,
@@ -178,10 +181,10 @@ def _train(request: Request, track: Track) -> None:
     metrics = _metrics(trained) | {"held_out": track.held_out}
     words = f"{request.track}: {track.pairs} pairs of {len(fit)} training subjects with labels, augmented"
     if track.planes:
-        slices = len(states) - sum(s.shown is not None for s in states)
-        words += f", by {len(states) - slices} coronal planes" + (
-            f", and {slices} pairs of slices" if slices else ""
-        )
+        words += f", by {planes} coronal planes"
+        words += f", and {len(states) - planes} pairs of slices" if len(states) > planes else ""
+    if request.start is not None:
+        words += f"; it started from weights trained on {load_denoiser(request.start, network.ndim).card.training_data}"
     whole = network if acting is None else acting(network)
     curves(
         request.out / "curves.png", trained.losses, trained.history, f"Anatomy-aware prior, {request.track}"
@@ -217,7 +220,8 @@ def _divided(request: Request, track: Track) -> tuple[list[Subject], list[Subjec
     odd = next((s for s in found if track.planes and not _as_trained(s)), None)
     if odd is not None:
         raise reject(
-            odd.name, "its array axes run otherwise", "left, down, to the front (LIA), as the slices'", "Turn it."
+            odd.name, "its array axes run otherwise", "left, down, to the front (LIA), as the slices'",
+            "Turn the volume and its labels, e.g. with nibabel's as_reoriented.",
         )  # fmt: skip
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0)).tolist()
     kept = [found[i] for i in order[: track.held_out]]
@@ -247,7 +251,11 @@ def _states(
     unit = 2 ** (track.depth + 1)
     if track.planes:
         states = _planes(_watched(found, track.pairs, request.quiet), track.planes)
-        states += _slices(request, track)
+        if not states:
+            finding = f"no coronal plane has {LABELLED} labelled voxels"
+            raise reject(request.data, finding, "brains of about 1 mm with labels", "Train on other data.")
+        spared = held_out if track.held_out else ()
+        states += _slices(request, track, {s.name.rpartition("_")[2] for s in spared})
         return in_one_box(states, unit, request.seed), list(others)
     states, checks = list(_watched(found, track.pairs, request.quiet)), list(others)
     boxed = in_one_box([*states, *checks], unit, request.seed)
@@ -260,11 +268,17 @@ def _planes(volumes: Iterable[State], every: int) -> list[State]:
     return [plane for k, v in enumerate(volumes) for plane in v.planes(view, every, k % every, LABELLED)]
 
 
-def _slices(request: Request, track: Track) -> list[State]:
-    """Pairs of training slices, if there are any; in them many more subjects are labelled than in volumes."""
-    if not (track.slices and (request.data / "oasis2d.npz").is_file()):
+def _slices(request: Request, track: Track, spared: Collection[str]) -> list[State]:
+    """Pairs of training slices, if there are any; in them many more subjects are labelled than in volumes.
+
+    A slice is named by its subject's number, as the end of a volume's name is: those of `spared` are left out.
+    """
+    root = next((r for r in (request.data, request.data.parent) if (r / "oasis2d.npz").is_file()), None)
+    if not track.slices or root is None:
+        log.info("no oasis2d.npz there: learning from planes of volumes alone")
         return []
-    people = data.oasis2d(request.data, split="train")
+    people = [s for s in data.oasis2d(root, split="train") if s.name not in spared]
+    log.info("learning from slices of %d subjects, too", len(people))
     partners = mirror_partners([s.labels for s in people if s.labels is not None])
     own = TRACKS["oasis2d"]
     solver = Solver(preset("default", 2), track.spacing, own.affine)

@@ -56,7 +56,7 @@ class Subject:
 
     @property
     def grid(self) -> Grid:
-        """Its voxels in the world: turned as the file says, the first one at 0, so that pairs start voxel on voxel."""
+        """Its voxels in the world: turned as the file says, the first at 0, so that those that lie alike start so."""
         affine = np.diag([*self.spacing, *[1.0] * (4 - len(self.spacing))])
         if self.axes is not None:
             affine[:3, :3] = self.axes

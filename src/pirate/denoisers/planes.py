@@ -61,19 +61,14 @@ class View:
 
     def field_planes(self, field: Tensor, some: slice = slice(None)) -> Tensor:
         """(1, 3, *shape) to what moves within the planes, (planes, 2, height, width), voxels."""
-        parts = [
-            sign * self.planes(field[:, a : a + 1], some)
-            for a, sign in zip(self.axes, self._signs, strict=False)
-        ]
-        return torch.cat(parts, 1)
+        within = zip(self.axes[:2], self._signs, strict=True)
+        return torch.cat([sign * self.planes(field[:, a : a + 1], some) for a, sign in within], 1)
 
     def field_volume(self, planes: Tensor) -> Tensor:
         """(planes, 2, height, width) to (1, 3, *shape), voxels; 0 across."""
-        parts = [torch.zeros(())] * 3
-        for i, (axis, sign) in enumerate(zip(self.axes, self._signs, strict=False)):
-            parts[axis] = sign * self.volume(planes[:, i : i + 1])
-        parts[self.axes[2]] = torch.zeros_like(parts[self.axes[0]])
-        return torch.cat(parts, 1)
+        first, second = (sign * self.volume(planes[:, i : i + 1]) for i, sign in enumerate(self._signs))
+        parts = dict(zip(self.axes, (first, second, torch.zeros_like(first)), strict=True))
+        return torch.cat([parts[axis] for axis in range(3)], 1)
 
     @property
     def _reversed(self) -> list[int]:
@@ -157,7 +152,7 @@ class PlaneCorrector(nn.Module):
         """The same network on a grid of `spacing` mm: distances across the planes stay what they were in mm."""
         factor = self.spacing / spacing[self.view.axes[2]] if self.spacing else 1.0
         other = copy.copy(self)
-        other.every, other.across = max(1, round(factor * self.every)), factor * self.across
+        other.every, other.across = max(1, int(factor * self.every + 1e-6)), factor * self.across
         return other
 
     def forward(self, field: Tensor, sigma: float, fixed: Tensor, warped: Tensor) -> Tensor:
@@ -166,6 +161,8 @@ class PlaneCorrector(nn.Module):
 
     def correction(self, field: Tensor, fixed: Tensor, warped: Tensor) -> Tensor:
         """The correction r, (1, 3, *shape), voxels."""
+        if len(field) != 1:
+            raise ValueError(f"one volume is corrected at a time, not {len(field)}")
         some = slice(0, None, self.every)
         seen = [self.view.planes(x, some) for x in (fixed, warped)]
         shown = self.view.field_planes(field, some)

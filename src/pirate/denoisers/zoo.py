@@ -93,7 +93,7 @@ def find(name: str, ndim: int, resolution: float | None = None, folder: Path | N
         grids = " and ".join(f"{entry.resolution:g}" for entry in there)
         raise UsageError(
             f"--prior {printable(name)}: it ships for grids of resolution {grids}; expected {resolution:g}, on which "
-            "the prior acts here. `pirate priors` lists what there is; train one with `pirate train denoiser`."
+            "the prior acts here. `pirate priors` lists what there is; take another preset, or train one."
         )
     return best
 

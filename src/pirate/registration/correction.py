@@ -5,7 +5,7 @@ A `Corrector` is no denoiser of noise: called again and again it drifts. So it i
 
     at most `MENDED` of the voxels fold that did not   and   g(after) - g(solver) <= `WORSE` (g(0) - g(solver)),
 
-g being the data term on that grid (of large volumes on the next coarser level), g(0) its value without any field. Else
+g being the data term on that grid (of large ones on the next coarser level), g(0) its value without any field. Else
 three quarters and a half of it are tried, and then none. The few voxels that were folded are unfolded at the end, so
 that no more fold than before; if that fails all is dropped.
 """
@@ -27,7 +27,7 @@ from pirate.denoisers.learned import Learned
 from pirate.denoisers.planes import PlaneCorrector
 from pirate.denoisers.plug import Denoiser, ImageDenoiser
 from pirate.energies.similarity import Similarity
-from pirate.errors import InputError
+from pirate.errors import InputError, UsageError
 from pirate.grid import Grid
 from pirate.ops.compose import compose
 from pirate.ops.jacobian import mark_folds
@@ -55,8 +55,11 @@ MENDED = 0.002
 SCALES = (1.0, 0.75, 0.5)
 """Parts of a correction that are tried, in this order."""
 
+COARSER = 1.5
+"""Voxels may be so much coarser than those of a corrector's training."""
+
 LARGE = 1_000_000
-"""Voxels; on larger volumes the data term is judged on the next coarser level, for it costs as much as a step."""
+"""Voxels; on larger grids the data term is judged on the next coarser level, for it costs as much as a step."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,25 @@ def corrector_in(denoiser: Denoiser | ImageDenoiser | None) -> Corrector | Plane
     return inner if isinstance(inner, Corrector | PlaneCorrector) else None
 
 
-def facing(denoiser: Denoiser | ImageDenoiser | None, grid: Grid) -> Denoiser | ImageDenoiser | None:
-    """The denoiser, turned to how arrays of `grid` lie in the world if it looks at planes."""
+def fitted(denoiser: Denoiser | ImageDenoiser | None, grid: Grid) -> Denoiser | ImageDenoiser | None:
+    """The denoiser for images on `grid`: one that looks at planes is turned to how the arrays lie in the world.
+
+    A corrector for finer voxels than these is refused: what it learned in voxels would be too long in mm.
+    """
     inner = corrector_in(denoiser)
-    if not isinstance(inner, PlaneCorrector):
+    if inner is None:
         return denoiser
-    turned = inner.facing(grid.axes)
+    turned = inner.facing(grid.axes) if isinstance(inner, PlaneCorrector) else inner
+    seen = turned.view.axes[:2] if isinstance(turned, PlaneCorrector) else range(grid.ndim)
+    coarsest = max(grid.spacing[axis] for axis in seen)
+    if inner.spacing and coarsest > COARSER * inner.spacing:
+        where = "coronal planes" if isinstance(inner, PlaneCorrector) else "images"
+        raise UsageError(
+            f"the anatomy-aware prior has learned {where} of {inner.spacing:g} mm voxels, here they have "
+            f"{coarsest:.3g} mm; expected at most {COARSER * inner.spacing:g}. Leave --prior out, or choose another."
+        )
+    if turned is inner:
+        return denoiser
     return dataclasses.replace(denoiser, network=turned) if isinstance(denoiser, Learned) else turned
 
 
@@ -166,7 +182,7 @@ class Correction:
         r = self.corrector.correction(low, self.coarse.fixed, warp(self.coarse.moving, low))
         r = resize_field(r, self.images.shape) if low.shape != field.shape else r
         outcome = Outcome(0.0, (here[0], here[0]), (here[1], math.nan))
-        if not math.isfinite(float(r.sum())):
+        if not math.isfinite(float(r.sum())):  # a float32 sum, five times as fast: corrections are short
             return field, outcome
         for scale in SCALES:
             following = compose(field, r * -scale)

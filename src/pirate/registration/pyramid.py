@@ -122,7 +122,7 @@ def solve(
     Args:
         stages: levels and their images, the coarsest first.
         settings: constants, scheme "compositional".
-        denoiser: D, or None; a `Corrector` is called at the end only.
+        denoiser: D, or None; a corrector is called at the end only.
         observe: called after every step.
         deadline: `time.monotonic()` after which no further step is started; the first one always is.
 

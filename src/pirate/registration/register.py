@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from pirate.denoisers import plug
+from pirate.denoisers.learned import Learned
 from pirate.denoisers.plug import Denoiser, ImageDenoiser
 from pirate.errors import UsageError, printable
 from pirate.image import Image
 from pirate.io.geometry import Form
 from pirate.ops.repair import Repair, repair
 from pirate.registration import additive, inputs, pyramid
-from pirate.registration.correction import facing
+from pirate.registration.correction import fitted
 from pirate.registration.estimate import Estimate, estimate
 from pirate.registration.finish import Found, as_it_is, finish
 from pirate.registration.inputs import ImageLike
@@ -172,7 +173,9 @@ def _register(
     with clock.stage("affine"):
         pair = pair if _same(pair) else pair.aligned(sources.affine, chosen.penalty == "mutual", where)
     with clock.stage("prepare"):
-        denoiser = facing(choice.denoiser(chosen, ndim, where), pair.fixed.grid)
+        denoiser = fitted(choice.denoiser(chosen, ndim, where), pair.fixed.grid)
+        if isinstance(denoiser, Learned) and denoiser.card.labels_used:
+            log.info("the prior is supervised: it learned from %s", printable(denoiser.card.training_data))
         images = working_images(pair, where, robust=chosen.scheme == "compositional")
         chosen, remarks = _comparable(chosen, images)
     with clock.stage("solve"):

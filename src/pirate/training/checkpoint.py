@@ -162,7 +162,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, record
 
 
-IMPLIED: dict[str, object] = {"precision": "single"}
+IMPLIED: dict[str, object] = {"precision": "single", "task planes": 0, "task slices": 0}
 """Constants that checkpoints of earlier versions do not tell, because there was no choice."""
 
 

@@ -5,8 +5,8 @@
 
 u is where the solver has ended, or an earlier output of the network itself, in either case after a few more data
 steps; nothing before r is differentiated (Jacobian-free backpropagation). Anatomical labels take part. A plane of a
-volume is warped before, so that its own u is 0, and takes no steps; the network is shown the volume's field, and J is
-that of this field after r.
+volume is warped before, so that its own u is 0, and takes no steps; the network is shown what the volume's field does
+within the plane, and J is that of this after r.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CorrectorTask:
     Args:
         network: what is trained.
         states: where the solver ended on training pairs, all of one shape.
-        held_out: states of pairs of other subjects, for validation, of the same shape.
+        held_out: states of pairs of other subjects, for validation; of the same shape, or volumes for `acting`.
         settings: of the solver.
         recipe: constants.
         acting: makes of the network what corrects the held-out states; the network itself by default.
@@ -132,7 +132,7 @@ class CorrectorTask:
         r = corrector_in(network).correction(shown, fixed, warped)
         following = compose(field, -r)
         overlap = soft_dice(batch["fixed_labels"], batch["moving_labels"], following)
-        whole = compose(shown, -r)  # of a plane what may fold is the volume's field
+        whole = compose(shown, -r)  # of a plane it is the volume's field that may fold
         folds = (recipe.least - determinant(whole)).clamp_min(0).square().mean()
         rough = sum((forward_difference(r, a).square().mean() for a in range(r.shape[1])), r.new_zeros(()))
         data = _data(fixed, moving, following, recipe.window)

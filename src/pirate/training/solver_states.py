@@ -103,12 +103,21 @@ class State:
         warped = warp(self.moving.float()[None], field)
         labels = sample(self.moving_labels[None, None].float(), identity(field) + field, "nearest")
         some = slice(first, None, every)
-        images = [view.planes(x)[some].contiguous() for x in (self.fixed[None], warped)]
-        maps = [view.planes(x)[some, 0].short() for x in (self.fixed_labels[None, None], labels)]
-        shown = view.field_planes(field)[some].half()
+        images = [view.planes(x, some) for x in (self.fixed[None], warped)]
+        maps = [view.planes(x, some)[:, 0].short() for x in (self.fixed_labels[None, None], labels)]
+        shown = view.field_planes(field, some).half()
         spacing = tuple(self.spacing[a] for a in view.axes[:2])
         return [
-            State(f, m, a, b, torch.zeros_like(u), spacing, self.level, u)
+            State(
+                f.clone(),
+                m.clone(),
+                a.clone(),
+                b.clone(),
+                torch.zeros_like(u),
+                spacing,
+                self.level,
+                u.clone(),
+            )
             for f, m, a, b, u in zip(*images, *maps, shown, strict=True)
             if int((a > 0).sum()) >= least
         ]

@@ -16,7 +16,7 @@ from pirate.reporting.display import Array, Display, View
 from pirate.reporting.intensity import Shown
 from pirate.transform import Transform
 
-AXES = {"oasis2d": "LI", "brain3d": "LIA"}
+AXES = {"oasis2d": "LI"}
 """Where the array axes of a track point whose pairs come without orientation."""
 
 SHARE, SMALL = 0.3, 0.6
