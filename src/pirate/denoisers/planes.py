@@ -177,6 +177,31 @@ class PlaneCorrector(nn.Module):
         return self.view.field_volume(between(stack[0].movedim(1, 0), self.every, planes))
 
 
+class SliceCorrector(nn.Module):
+    """A 2-D corrector for coronal slices that lie otherwise in their array than those of its training.
+
+    Args:
+        within: the corrector.
+        view: how to look at the slice, as at a volume of one plane.
+    """
+
+    wants_images = True
+
+    def __init__(self, within: Corrector, view: View) -> None:
+        super().__init__()
+        self.within, self.view, self.spacing = within, view, within.spacing
+
+    def forward(self, field: Tensor, sigma: float, fixed: Tensor, warped: Tensor) -> Tensor:
+        """D(field) = field o (id - r) - r; arguments as in `Corrector.forward`, B = 1."""
+        return compose(field, -self.correction(field, fixed, warped))
+
+    def correction(self, field: Tensor, fixed: Tensor, warped: Tensor) -> Tensor:
+        """The correction r, (1, 2, *shape), voxels."""
+        seen = [self.view.planes(x[..., None]) for x in (fixed, warped)]
+        r = self.within.correction(self.view.field_planes(field[..., None]), *seen)
+        return self.view.field_volume(r)[:, :2, ..., 0].contiguous()
+
+
 def between(seen: Tensor, every: int, planes: int) -> Tensor:
     """All `planes` from every `every`-th one, (n, C, height, width): linear between two, the last one goes on."""
     after = torch.cat([seen[1:], seen[-1:]])

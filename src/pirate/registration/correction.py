@@ -6,8 +6,8 @@ A `Corrector` is no denoiser of noise: called again and again it drifts. So it i
     at most `MENDED` of the voxels fold that did not   and   g(after) - g(solver) <= `WORSE` (g(0) - g(solver)),
 
 g being the data term on that grid (of large ones on the next coarser level), g(0) its value without any field. Else
-three quarters and a half of it are tried, and then none. The few voxels that were folded are unfolded at the end, so
-that no more fold than before; if that fails all is dropped.
+three quarters and a half of it are tried, and then none. The few voxels that were folded are unfolded when the
+registration is finished, as all are.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
 from pirate.denoisers.corrector import Corrector
 from pirate.denoisers.learned import Learned
-from pirate.denoisers.planes import PlaneCorrector
+from pirate.denoisers.planes import AS_TRAINED, PlaneCorrector, SliceCorrector, coronal
 from pirate.denoisers.plug import Denoiser, ImageDenoiser
 from pirate.energies.similarity import Similarity
 from pirate.errors import InputError, UsageError
 from pirate.grid import Grid
 from pirate.ops.compose import compose
 from pirate.ops.jacobian import mark_folds
-from pirate.ops.repair import MANY, repair
+from pirate.ops.repair import MANY
 from pirate.ops.resample import resize_field
 from pirate.ops.warp import warp
 from pirate.registration.data_term import data_term
@@ -55,8 +55,10 @@ MENDED = 0.002
 SCALES = (1.0, 0.75, 0.5)
 """Parts of a correction that are tried, in this order."""
 
-COARSER = 1.5
-"""Voxels may be so much coarser than those of a corrector's training."""
+LONGEST = 1.5
+"""Voxels may be so many times as long as those of a corrector's training."""
+
+COARSER = 1.001 * LONGEST  # headers round
 
 LARGE = 1_000_000
 """Voxels; on larger grids the data term is judged on the next coarser level, for it costs as much as a step."""
@@ -81,39 +83,57 @@ class Outcome:
         """What happened, as a sentence."""
         part = "" if self.scale in (0, 1) else f", {100 * self.scale:.0f} % of it"
         verdict = f"kept{part}" if self.scale else "dropped"
-        mended = " (mended at the end)" if self.scale and self.folds[1] > self.folds[0] else ""
+        mended = " (they are mended)" if self.scale and self.folds[1] > self.folds[0] else ""
         return (
             f"the anatomy-aware prior's correction is {verdict}: voxels that fold {self.folds[0]} -> "
-            f"{self.folds[1]}{mended}, data term {self.data[0]:.4f} -> {self.data[1]:.4f}"
+            f"{self.folds[1]}{mended}, data term on its grid {self.data[0]:.4f} -> {self.data[1]:.4f}"
         )
 
 
-def corrector_in(denoiser: Denoiser | ImageDenoiser | None) -> Corrector | PlaneCorrector | None:
+AnyCorrector: TypeAlias = Corrector | PlaneCorrector | SliceCorrector
+
+
+def corrector_in(denoiser: Denoiser | ImageDenoiser | None) -> AnyCorrector | None:
     """The corrector, also where it came from a weight file; None if the denoiser is of another kind."""
     inner = getattr(denoiser, "network", denoiser)
-    return inner if isinstance(inner, Corrector | PlaneCorrector) else None
+    return inner if isinstance(inner, AnyCorrector) else None
 
 
 def fitted(denoiser: Denoiser | ImageDenoiser | None, grid: Grid) -> Denoiser | ImageDenoiser | None:
-    """The denoiser for images on `grid`: one that looks at planes is turned to how the arrays lie in the world.
+    """The denoiser for images on `grid`: a corrector is turned to how the arrays lie in the world, if that is known.
 
-    A corrector for finer voxels than these is refused: what it learned in voxels would be too long in mm.
+    One for finer voxels than these is refused: what it learned in voxels would be too long in mm.
     """
     inner = corrector_in(denoiser)
     if inner is None:
         return denoiser
-    turned = inner.facing(grid.axes) if isinstance(inner, PlaneCorrector) else inner
+    turned = _turned(inner, grid)
     seen = turned.view.axes[:2] if isinstance(turned, PlaneCorrector) else range(grid.ndim)
     coarsest = max(grid.spacing[axis] for axis in seen)
     if inner.spacing and coarsest > COARSER * inner.spacing:
         where = "coronal planes" if isinstance(inner, PlaneCorrector) else "images"
         raise UsageError(
-            f"the anatomy-aware prior has learned {where} of {inner.spacing:g} mm voxels, here they have "
-            f"{coarsest:.3g} mm; expected at most {COARSER * inner.spacing:g}. Leave --prior out, or choose another."
+            f"the anatomy-aware prior has learned {where} of {inner.spacing:g} mm voxels, here the longest side of one "
+            f"is {coarsest:.3g} mm; expected at most {LONGEST * inner.spacing:g}. Leave --prior out, or choose another."
         )
     if turned is inner:
         return denoiser
     return dataclasses.replace(denoiser, network=turned) if isinstance(denoiser, Learned) else turned
+
+
+def _turned(inner: AnyCorrector, grid: Grid) -> AnyCorrector:
+    """The corrector as it has to look at arrays on `grid`; a slice without a volume is taken as it is."""
+    if isinstance(inner, PlaneCorrector):
+        return inner.facing(grid.axes)
+    if grid.ndim == 3 or grid.slice_axis is None or not isinstance(inner, Corrector):
+        return inner
+    view = coronal(grid.affine[:3, :3])
+    if view.axes[2] != 2:
+        raise UsageError(
+            "the anatomy-aware prior for slices has learned coronal ones, this one is not; expected a coronal slice. "
+            "Leave --prior out, or choose another."
+        )
+    return inner if view == coronal(AS_TRAINED) else SliceCorrector(inner, view)
 
 
 def grid_for(stages: Sequence[Stage], spacing: float) -> tuple[Level, Images]:
@@ -140,14 +160,14 @@ class Correction:
         term: the data term there.
     """
 
-    corrector: Corrector | PlaneCorrector
+    corrector: AnyCorrector
     images: Images
     coarse: Images
     judged: Images
     term: Similarity
 
     @staticmethod
-    def of(corrector: Corrector | PlaneCorrector, stages: Sequence[Stage], settings: Settings) -> Correction:
+    def of(corrector: AnyCorrector, stages: Sequence[Stage], settings: Settings) -> Correction:
         """Find the pair on the corrector's grid among the stages, or make it from the finest, the last."""
         level, coarse = grid_for(stages, corrector.spacing)
         corrector = corrector.on(coarse.spacing) if isinstance(corrector, PlaneCorrector) else corrector
@@ -167,12 +187,11 @@ class Correction:
             corrected = field
             for _ in range(calls):
                 corrected, outcome = self._once(corrected, (folds, value), limits)
-                log.info("%s", outcome.remark)
                 outcomes.append(outcome)
                 if outcome.scale == 0:
                     break
                 folds, value = outcome.folds[1], outcome.data[1]
-            return self._mended(corrected, field), outcomes
+            return corrected, outcomes
 
     def _once(
         self, field: Tensor, here: tuple[int, float], limits: tuple[float, float]
@@ -192,13 +211,6 @@ class Correction:
             if outcome.scale:
                 return following, outcome
         return field, outcome
-
-    def _mended(self, corrected: Tensor, field: Tensor) -> Tensor:
-        """The corrected field, unfolded where more of it folds than of `field`; `field` if that cannot be done."""
-        if mark_folds(corrected)[0] <= mark_folds(field)[0]:
-            return corrected
-        mended = repair(corrected)
-        return mended.field if mended.repaired else field
 
     def _data(self, field: Tensor) -> float:
         """g of a field (1, d, *shape), voxels; infinite where the field has left the image."""

@@ -136,6 +136,7 @@ def solve(
     trace: list[Record] = []
     settled = True
     status: Status | None = None
+    notes: tuple[str, ...] = ()
     for stage in stages:
         level, here = stage.level, stage.images
         field = resize_field(field, here.shape)
@@ -161,9 +162,14 @@ def solve(
     if status is None:
         status = Status.SETTLED if settled else Status.FINISHED
         if corrector is not None:
-            field, _ = Correction.of(corrector, stages, settings)(field)
+            field, outcomes = Correction.of(corrector, stages, settings)(field)
+            notes = tuple(outcome.remark for outcome in outcomes)
+    elif corrector is not None:
+        notes = (
+            "the anatomy-aware prior was not called: it comes after the last step, and the solver ended before",
+        )
     field = resize_field(field, stages[-1].images.shape)
-    return Solution(field, status, tuple(trace), len(trace))
+    return Solution(field, status, tuple(trace), len(trace), notes)
 
 
 def _steps(

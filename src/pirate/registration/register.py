@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import os
@@ -22,7 +23,7 @@ from pirate.image import Image
 from pirate.io.geometry import Form
 from pirate.ops.repair import Repair, repair
 from pirate.registration import additive, inputs, pyramid
-from pirate.registration.correction import fitted
+from pirate.registration.correction import corrector_in, fitted
 from pirate.registration.estimate import Estimate, estimate
 from pirate.registration.finish import Found, as_it_is, finish
 from pirate.registration.inputs import ImageLike
@@ -154,6 +155,18 @@ def _refuse_idle(settings: Settings, changes: Mapping[str, Any]) -> None:
         )
 
 
+def _refuse_weight(
+    changes: Settings | Mapping[str, Any] | None, denoiser: Denoiser | ImageDenoiser | None
+) -> None:
+    """A corrector is called once, at full weight; say so to whoever sets another."""
+    idle = [] if isinstance(changes, Settings) else sorted(set(changes or {}) & {"tau", "every"})
+    if idle and corrector_in(denoiser) is not None:
+        raise UsageError(
+            f"{', '.join(idle)}: no effect with the anatomy-aware prior, which is called once, at the end; expected no "
+            "weight. Leave it out."
+        )
+
+
 def _name(function: object) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
@@ -174,6 +187,7 @@ def _register(
         pair = pair if _same(pair) else pair.aligned(sources.affine, chosen.penalty == "mutual", where)
     with clock.stage("prepare"):
         denoiser = fitted(choice.denoiser(chosen, ndim, where), pair.fixed.grid)
+        _refuse_weight(choice.settings, denoiser)
         if isinstance(denoiser, Learned) and denoiser.card.labels_used:
             log.info("the prior is supervised: it learned from %s", printable(denoiser.card.training_data))
         images = working_images(pair, where, robust=chosen.scheme == "compositional")
@@ -191,6 +205,7 @@ def _register(
             drawn, scores = maps_of(mended.field, pair.fixed, where)
             more |= scores
     log.info("inverting and measuring")
+    remarks = (*remarks, *solution.notes)
     return finish(pair, Found(images, solution, mended), chosen, clock, remarks, more, drawn)
 
 
@@ -240,7 +255,7 @@ def _solve(
     expected = estimate(stages, settings, memory)
     log.info("expected: %.1f s for the steps, %.1f GB of memory", expected.seconds, expected.memory / 1e9)
     solution = pyramid.solve(stages, settings, denoiser, observe, deadline)
-    return Solution(box.fill(solution.field), solution.status, solution.trace, solution.evaluations), expected
+    return dataclasses.replace(solution, field=box.fill(solution.field)), expected
 
 
 def _mended(displacement: Tensor, settings: Settings) -> Repair:

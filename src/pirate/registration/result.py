@@ -19,6 +19,7 @@ import torch
 
 import pirate
 from pirate import kernels
+from pirate.denoisers import zoo
 from pirate.errors import OutputError, UsageError, printable
 from pirate.grid import Grid
 from pirate.image import Image
@@ -211,11 +212,22 @@ class Registration:
         """Which method ran with which constants, weights and seeds."""
         if self.rival is not None:
             return self.rival.record(self.settings)
-        prior = Path(self.settings.prior)
         return {
             "method": "pirate", "settings": dataclasses.asdict(self.settings),
-            "prior_sha256": sha256_of(prior) if prior.is_file() else None, "seeds": [],
+            "prior_sha256": _sha256_of_prior(self.settings, len(self.field)), "seeds": [],
         }  # fmt: skip
+
+
+def _sha256_of_prior(settings: Settings, ndim: int) -> str | None:
+    """Of the prior's weights, a file's or those that ship; None where it has none."""
+    file = Path(settings.prior)
+    if file.is_file():
+        return sha256_of(file)
+    if settings.prior not in zoo.names():
+        return None
+    return zoo.find(
+        settings.prior, ndim, settings.resolution if settings.scheme == "additive" else None
+    ).sha256
 
 
 def _write_map(image: Image, path: Path) -> None:

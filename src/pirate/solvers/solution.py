@@ -61,12 +61,14 @@ class Solution:
         status: why it stopped.
         trace: one record per evaluation, rejected ones included.
         evaluations: how often the operator was called.
+        notes: sentences about what else was done.
     """
 
     field: Tensor
     status: Status
     trace: tuple[Record, ...]
     evaluations: int
+    notes: tuple[str, ...] = ()
 
 
 def relative_change(field: Tensor, following: Tensor) -> Tensor:
