@@ -93,8 +93,8 @@ def find(name: str, ndim: int, resolution: float | None = None, folder: Path | N
         grids = " and ".join(f"{entry.resolution:g}" for entry in there)
         raise UsageError(
             f"--prior {printable(name)}: it ships for grids of resolution {grids}; expected {resolution:g}, where this "
-            "preset has its field (1 is the image's grid, 2 half of it). Take --preset fast, default or best, or one of "
-            "the others that `pirate priors` lists."
+            "preset has its field (1 is the image's grid, 2 half of it). Take --preset fast, default or best, or one "
+            "of the others that `pirate priors` lists."
         )
     return best
 
