@@ -199,7 +199,7 @@ def main() -> None:
         "Made by `python benchmarks/seeds.py DATA --work WORK --out docs/results/seeds.md`; trained on training "
         "subjects, measured on validation subjects. Each denoiser learns from the same fields at half resolution on "
         "one core, for five minutes or all steps of its preset, whichever ends first. Brackets: 95 % by the paired "
-        "bootstrap over pairs.",
+        "bootstrap over pairs. Seconds are to be compared within a table at most: trainings may go on beside.",
         "",
         "## Denoising fields of slices",
         "",
