@@ -13,7 +13,6 @@ registration is finished, as all are.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,8 +39,6 @@ from pirate.settings import Level, Settings
 
 if TYPE_CHECKING:
     from pirate.registration.pyramid import Stage
-
-log = logging.getLogger("pirate")
 
 CALLS = 1
 """Corrections in a row."""

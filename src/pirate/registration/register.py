@@ -187,7 +187,8 @@ def _register(
         pair = pair if _same(pair) else pair.aligned(sources.affine, chosen.penalty == "mutual", where)
     with clock.stage("prepare"):
         denoiser = fitted(choice.denoiser(chosen, ndim, where), pair.fixed.grid)
-        _refuse_weight(choice.settings, denoiser)
+        if chosen.scheme == "compositional":
+            _refuse_weight(choice.settings, denoiser)
         if isinstance(denoiser, Learned) and denoiser.card.labels_used:
             log.info("the prior is supervised: it learned from %s", printable(denoiser.card.training_data))
         images = working_images(pair, where, robust=chosen.scheme == "compositional")
