@@ -105,6 +105,14 @@ def cases() -> list[Case]:
         smooth.gaussian(force, 1.2)
         smooth.gaussian(compose.compose_small(field, update), 0.4)
 
+    def composed() -> None:
+        kernels.compose(field, other, field_out)
+        kernels.compose_adjoint(field, other, update)
+
+    def torch_composed() -> None:
+        both = [x.detach().requires_grad_() for x in (field, other)]
+        torch.autograd.grad(compose.compose(*both), both, update)
+
     def no_autograd(call: Callable[[], Any]) -> Callable[[], Any]:
         return torch.no_grad()(call)
 
@@ -172,6 +180,7 @@ def cases() -> list[Case]:
             lambda: kernels.compose(field, other, field_out),
             no_autograd(lambda: compose.compose(field, other)),
         ),
+        Case("compose and its derivative", 24, composed, torch_composed),
         Case(
             "compose_small",
             9,

@@ -278,6 +278,45 @@ def test_compose(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", [0.3, 2.0])
+def test_compose_adjoint(shape, size):
+    outer, inner, cotangent = (displacement(shape, seed, size) for seed in (3, 4, 5))
+    actual = same_for_all_threads(lambda: kernels.compose_adjoint(outer, inner, cotangent))
+    wanted = [x.double().requires_grad_() for x in (outer, inner)]
+    compose.compose(*wanted).backward(cotangent.double())
+    for found, twin in zip(actual, wanted, strict=True):
+        close(found, twin.grad)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_derivative_by_the_outer_field_is_the_adjoint_of_composing(shape):
+    outer, inner, cotangent = (displacement(shape, seed).clamp(-9, 9) for seed in (3, 4, 5))
+    by_outer, _ = kernels.compose_adjoint(outer, inner, cotangent)
+    composed = kernels.compose(outer, inner).double() - inner  # linear in outer
+    torch.testing.assert_close(
+        (composed * cotangent).sum(), (outer.double() * by_outer).sum(), rtol=1e-5, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_derivatives_go_through_compiled_compositions(shape):
+    outer, inner, cotangent = (displacement(shape, seed, 0.7) for seed in (6, 7, 8))
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        both = [x.to(dtype).requires_grad_() for x in (outer, inner)]
+        composed = compose.compose(*both)
+        found.append([composed.detach(), *torch.autograd.grad(composed, both, cotangent.to(dtype))])
+        (alone,) = torch.autograd.grad(compose.compose(both[0], both[0]), both[:1], cotangent.to(dtype))
+        found[-1].append(alone)  # squaring: one field on both sides
+    for compiled, twin in zip(*found, strict=True):
+        close(compiled, twin)
+    with kernels.disabled():
+        twin = compose.compose(outer.requires_grad_(), inner)
+    assert "Composition" not in type(twin.grad_fn).__name__
+    assert "Composition" in type(compose.compose(outer, inner).grad_fn).__name__
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_compose_small(shape):
     field, update = displacement(shape, 26), 0.5 * torch.randn(2, len(shape), *shape, generator=generator(27))
     actual = same_for_all_threads(lambda: kernels.compose_small(field, update))

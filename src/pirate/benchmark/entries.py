@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pirate
-from pirate.baselines.methods import METHODS
+from pirate.baselines.methods import METHODS, find
 from pirate.benchmark.controls import SIGMA
 from pirate.denoisers import plug, zoo
 from pirate.errors import UsageError, printable
 from pirate.io.atomic import sha256_of
-from pirate.settings import preset
+from pirate.settings import SMALL, preset
 
 START = "start"
 REFERENCE = "default"
@@ -67,11 +67,20 @@ class Entry:
         versions = METHODS[self.base].versions if self.base in METHODS else {}
         facts = {
             **asdict(self), "options": dict(self.options), "title": "", "group": "", "pirate": pirate.__version__,
-            "tool": versions,
+            "tool": versions, "constants": self._constants(ndim),
             "weights": sha256_of(weights) if weights is not None and weights.is_file() else "",
             "prior_file": self._prior_sha256(ndim),
         }  # fmt: skip
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+    def _constants(self, ndim: int) -> list[dict[str, Any]]:
+        """Of its method or preset, before `options` change them: rows made with others are of no use."""
+        if not self.method:
+            return []
+        method, name = find(self.method)
+        if method.ours:
+            return [asdict(preset(method.name, ndim, voxels)) for voxels in (SMALL, None)]
+        return [asdict(method.presets[name])] if name else []
 
     def _prior_sha256(self, ndim: int) -> str:
         name = self.prior.rpartition(":")[2]

@@ -25,7 +25,8 @@ from pirate.training.plan import Precision
 SCHEDULE = "reduced"
 STEPS = {
     ("oasis2d", "symnet"): 16_000, ("oasis2d", "voxelmorph"): 16_000, ("oasis2d", "gradirn"): 2000,
-    ("hippocampus", "symnet"): 750, ("hippocampus", "voxelmorph"): 1400, ("hippocampus", "gradirn"): 160,
+    ("hippocampus", "symnet"): 4500, ("hippocampus", "voxelmorph"): 5000, ("hippocampus", "gradirn"): 1500,
+    ("brain3d", "symnet"): 700, ("brain3d", "voxelmorph"): 1000,
 }  # fmt: skip
 """Other than the schedule's, so that a track ends within hours on two cores."""
 

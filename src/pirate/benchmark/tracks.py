@@ -159,10 +159,9 @@ def _hippocampus(source: Source) -> Track:
     pairs = subjects.pairs(people, _count(source, people, 100), seed=0)
     return Track(
         "hippocampus", "hippocampus MR", 3, _of_subjects(pairs), "affine", "hippocampus", source, "-hippocampus",
-        few={"syn-cc": 5}, calibration=lambda: _calibration(subjects.hippocampus(source.data, split="train")),
+        calibration=lambda: _calibration(subjects.hippocampus(source.data, split="train")),
         sizes=((24, 32, 24), (32, 48, 32), (48, 64, 48), (64, 96, 64)),
-        note="Two labels. Affine start: found by pirate once for each pair, the same for every method. "
-        "SyN (CC), a minute or more for a pair on a core, is run on the first 5 pairs at most.",
+        note="Two labels. Affine start: found by pirate once for each pair, the same for every method.",
     )  # fmt: skip
 
 

@@ -269,6 +269,26 @@ def compose(outer: Tensor, inner: Tensor, out: Tensor | None = None) -> Tensor:
     return out
 
 
+def compose_adjoint(outer: Tensor, inner: Tensor, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives of a number by the arguments of `compose`, from that by its result.
+
+    Args:
+        outer: (B, d, *shape), voxels.
+        inner: (B, d, *shape), voxels.
+        cotangent: (B, d, *shape), the derivative by ``compose(outer, inner)``, per voxel.
+
+    Returns:
+        The derivatives by `outer` and by `inner`, (B, d, *shape) each, per voxel. At the border and outside, where
+        the border of `outer` is repeated, its slope is 0.
+    """
+    outer = dense("outer", outer)
+    inner, cotangent = displacement(inner, outer), like("cotangent", cotangent, outer)
+    by_outer, by_inner = torch.empty_like(outer), torch.empty_like(outer)
+    for b in range(len(outer)):
+        _extension.compose_adjoint(sizes(outer), *at(b, outer, inner, cotangent, by_outer, by_inner))
+    return by_outer, by_inner
+
+
 def compose_small(
     field: Tensor, update: Tensor, scale: Sequence[float] | None = None, out: Tensor | None = None
 ) -> Tensor:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from pirate import kernels
 from pirate.ops.warp import identity, warp, warp_with_gradient
@@ -25,7 +26,25 @@ def compose(outer: Tensor, inner: Tensor) -> Tensor:
     """
     if kernels.usable(outer, inner):
         return kernels.compose(outer, inner)
+    if kernels.usable(outer.detach(), inner.detach()):
+        composed: Tensor = _Composition.apply(outer, inner)  # type: ignore[no-untyped-call]
+        return composed
     return inner + warp(outer, inner, padding="border")
+
+
+class _Composition(torch.autograd.Function):
+    """The compiled `compose` with its compiled derivative; there is no second one."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, outer: Tensor, inner: Tensor) -> Tensor:
+        ctx.save_for_backward(outer, inner)
+        return kernels.compose(outer, inner)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        outer, inner = ctx.saved_tensors
+        return kernels.compose_adjoint(outer, inner, cotangent)
 
 
 def compose_small(

@@ -175,4 +175,15 @@ PIRATE_INLINE void along_row(const Sampler<D>& s, const float* field, std::size_
   }
 }
 
+constexpr int kRows = 32;  // rows of a task
+
+// body(i, j, first voxel of the row) for all rows.
+template <class Body>
+void by_rows(const Shape& s, Body body) {
+  parallel((s.rows() + kRows - 1) / kRows, [&](int task) {
+    const int first = task * kRows, last = first + kRows < s.rows() ? first + kRows : s.rows();
+    for (int row = first; row < last; ++row) body(row / s.j, row % s.j, std::size_t(row) * s.k);
+  });
+}
+
 }  // namespace pirate::PIRATE_VARIANT

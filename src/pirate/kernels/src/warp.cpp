@@ -5,17 +5,6 @@
 namespace pirate::PIRATE_VARIANT {
 namespace {
 
-constexpr int kRows = 32;  // rows of a task
-
-// body(i, j, first voxel of the row) for all rows.
-template <class Body>
-void by_rows(const Shape& s, Body body) {
-  parallel((s.rows() + kRows - 1) / kRows, [&](int task) {
-    const int first = task * kRows, last = first + kRows < s.rows() ? first + kRows : s.rows();
-    for (int row = first; row < last; ++row) body(row / s.j, row % s.j, std::size_t(row) * s.k);
-  });
-}
-
 template <int D, bool Border>
 void warp_all(const Shape& s, int channels, const float* image, const float* field, bool add, float* out) {
   const std::size_t n = s.size();

@@ -16,6 +16,7 @@ from pirate.reporting.benchmark.drawing import title_of
 from pirate.reporting.benchmark.style import Figure
 from pirate.reporting.benchmark.training import column, read_history
 from pirate.reporting.benchmark.words import counted
+from pirate.reporting.display import Array
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "main": ("results", "dice-time", "dice-folds", "landmarks", "warped", "grids", "jacobian"),
@@ -35,6 +36,9 @@ TITLES = {
     "tv": "TV against DnCNN", "memory_time": "Memory, time and scalability", "corner": "Corner case",
     "convergence": "Convergence and training",
 }  # fmt: skip
+
+LATE, IMPROVING = 0.2, 0.02
+"""Last part of a training's steps, and the part of the descent there from which on more steps are worth while."""
 
 BESIDE = "A column `paper` holds what the paper prints; its images, labels and machine are others."
 
@@ -111,8 +115,21 @@ def _trained(name: str, folder: Path) -> str:
     minutes = history[-1].get("seconds", float("nan")) / 60
     told = f" in {minutes:.0f} minutes on this machine" if minutes == minutes else ""
     lowest = f"validation loss lowest at step {int(steps[best]):,}"
-    lowest += ", the last: more steps would help" if best == len(losses) - 1 else ""
-    return f"{name} was trained for {int(steps[-1]):,} steps{told}; {lowest}."
+    return f"{name} was trained for {int(steps[-1]):,} steps{told}; {lowest}{_late(steps, losses)}."
+
+
+def _late(steps: Array, losses: Array) -> str:
+    """How much of the descent of a validation loss, (n,) at steps (n,), fell into its last steps; empty if none did."""
+    early = losses[steps <= (1 - LATE) * steps[-1]]
+    gain = (
+        float((early.min() - losses.min()) / (losses[0] - losses.min()))
+        if losses.min() < early.min()
+        else 0.0
+    )
+    if not gain > 0:
+        return ""
+    verdict = "more steps would help" if gain > IMPROVING else "it had all but stopped improving"
+    return f", of its descent {100 * gain:.1f} % in the last fifth of the steps: {verdict}"
 
 
 def commands(measured: Measured) -> list[str]:
