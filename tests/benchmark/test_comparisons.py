@@ -74,6 +74,8 @@ def test_columns_with_nothing_in_them_are_left_out_with_their_explanation() -> N
     assert "Paper" not in main.note
     assert "Wilcoxon" not in main.note
     assert "So few pairs" not in main.note
+    assert "DSC: mean over the labels" in main.note
+    assert "TRE" not in main.note
     few = named(tables(results(pairs=PAIRS[:3])), "main")
     assert "So few pairs" in few.note
     assert "p (Holm)" in few.columns
@@ -159,6 +161,8 @@ def test_costs_and_landmarks() -> None:
     main = tables(replace(results(), track="lung", pairs=("p0",), rows=lung))[0]
     assert main.name == "lung"
     assert "DSC [95 %]" not in main.columns
+    assert "DSC: mean" not in main.note
+    assert "TRE: mean distance of the landmarks" in main.note
     assert cell(main, "pirate `fast`", "TRE against `default`") == "+0.5000"
     assert [main.rows[i][0] for i, j in main.bold if main.columns[j] == "TRE mm"] == ["pirate `default`"]
 

@@ -81,26 +81,43 @@ def without_empty(
     return tuple(heading[i] for i in kept), [tuple(line[i] for i in kept) for line in lines]
 
 
+MEANING = {
+    "DSC [95 %]": "DSC: mean over the labels that both images hold, labels by nearest neighbour, brackets: 95 % by "
+    "bootstrap over the pairs",
+    "HD95 mm": "HD95: mean over the labels",
+    "TRE mm": "TRE: mean distance of the landmarks from where they belong",
+    "similarity": "similarity: correlation of the fixed and the warped image",
+    "neg. JD %": "neg. JD: voxels with determinant <= 0 by central differences",
+    "NDV %": "NDV: non-diffeomorphic volume",
+    "SDlogJ": "SDlogJ: standard deviation of the determinant's logarithm",
+    "seconds": "seconds: of the method alone, median of the pairs",
+}
+"""Of the columns of the main table."""
+
+ALONE = "seconds: the method alone on the machine with all threads, median of a few pairs, or of all where not measured"
+
+
 def _main_note(results: Results, what: str, heading: Sequence[str]) -> str:
-    fair = "the same start, the same threads" + (
-        "; seconds: the method alone with all threads, median of a few pairs" if results.timings else ""
-    )
+    known = MEANING | ({"seconds": ALONE} if results.timings else {})
+    meanings = [text for column, text in known.items() if column in heading]
     source = "EMPIRE10, lung masks" if results.track == "lung" else "OASIS volumes, 35 labels, GPU"
-    against = (
-        f" {what} against `default`: paired difference with its 95 % bootstrap interval; p: Wilcoxon's signed-rank "
-        "test against `default`, corrected by Holm for all rows. Pairs share subjects, so that true intervals are "
-        "somewhat wider."
-    )
-    printed = f" Paper: DSC / neg. JD % / seconds as printed ({source})."
-    few = " So few pairs say little: their intervals are too narrow." if 1 < len(results.pairs) < FEW else ""
-    return (
-        f"Every method has the same pairs, or the first of them where the table says so, {fair}. DSC: mean over the "
-        "labels that both images hold, labels by nearest "
-        "neighbour, brackets: 95 % by bootstrap over the pairs; HD95: mean over the labels; similarity: correlation "
-        "of the fixed and the warped image; neg. JD: voxels with determinant <= 0 by central differences; NDV: "
-        f"non-diffeomorphic volume.{against if 'p (Holm)' in heading else ''}{printed if 'paper' in heading else ''} "
-        f"Bold: the best of those that use no labels and have every pair.{few}"
-    )
+    sentences = [
+        "Every method has the same pairs, or the first of them where the table says so, the same start, the same "
+        "threads.",
+        f"{'; '.join(meanings)}.",
+    ]
+    if "p (Holm)" in heading:
+        sentences.append(
+            f"{what} against `default`: paired difference with its 95 % bootstrap interval; p: Wilcoxon's signed-rank "
+            "test against `default`, corrected by Holm for all rows. Pairs share subjects, so that true intervals are "
+            "somewhat wider."
+        )
+    if "paper" in heading:
+        sentences.append(f"Paper: DSC / neg. JD % / seconds as printed ({source}).")
+    sentences.append("Bold: the best of those that use no labels and have every pair.")
+    if 1 < len(results.pairs) < FEW:
+        sentences.append("So few pairs say little: their intervals are too narrow.")
+    return " ".join(sentences)
 
 
 def ablation(results: Results) -> Table | None:

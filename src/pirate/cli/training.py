@@ -159,16 +159,24 @@ def anatomy(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for weights, checkpoint, history and curves.")
     ],
-    steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Updates of the weights; default: the track's.")
+    ] = None,
     minutes: Annotated[float, typer.Option(min=0, help="End after so many; 0: no limit.")] = 0.0,
     pairs: Annotated[
-        int | None, typer.Option(min=1, help="Training pairs that are registered first.")
+        int | None,
+        typer.Option(min=1, help="Training pairs that are registered first; default: the track's."),
     ] = None,
     held_out: Annotated[
-        int | None, typer.Option(min=0, help="Training subjects kept to validate on; 0: none are spared.")
+        int | None,
+        typer.Option(min=0, help="Subjects kept to validate on; 0: none are spared; default: the track's."),
     ] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Channels of the first level.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Pairs for one update.")] = None,
+    width: Annotated[
+        int | None, typer.Option(min=1, help="Channels of the first level; default: the track's.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Pairs for one update; default: the track's.")
+    ] = None,
     start: Annotated[
         Path | None, typer.Option(help="anatomy.safetensors to start from; for brain3d that of slices.")
     ] = None,
