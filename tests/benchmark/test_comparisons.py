@@ -163,6 +163,9 @@ def test_costs_and_landmarks() -> None:
     assert "DSC [95 %]" not in main.columns
     assert "DSC: mean" not in main.note
     assert "TRE: mean distance of the landmarks" in main.note
+    assert "TRE against `default`: paired difference." in main.note
+    nothing = named(tables(replace(results(), rows=())), "main")
+    assert "threads. Bold" in nothing.note
     assert cell(main, "pirate `fast`", "TRE against `default`") == "+0.5000"
     assert [main.rows[i][0] for i, j in main.bold if main.columns[j] == "TRE mm"] == ["pirate `default`"]
 

@@ -5,6 +5,7 @@ import torch
 
 from pirate.denoisers import Gaussian, TotalVariation
 from pirate.evaluation.probes import asymmetry, jacobian, largest_singular_value
+from pirate.ops.compose import compose
 
 FIELD = torch.randn(1, 2, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 SIZE = FIELD.numel()
@@ -32,6 +33,23 @@ def test_the_jacobian_of_a_matrix_is_the_matrix(opaque):
         assert found.transposed is None
     else:
         torch.testing.assert_close(found.transposed(v).reshape(-1), matrix.T @ v.reshape(-1))
+
+
+def test_the_jacobian_of_a_denoiser_that_composes():
+    """As the anatomy networks do, by compiled code in float32: J v agrees with a difference, J^T v with J v."""
+    field, v, w = (
+        0.3 * torch.randn(1, 2, 6, 7, generator=torch.Generator().manual_seed(s)) for s in (0, 1, 2)
+    )
+    update = torch.full_like(field, 0.2, dtype=torch.float64)
+
+    def denoise(z, sigma):
+        return compose(z, 0.5 * z - update.to(z.dtype))
+
+    found = jacobian(denoise, field, 0.5)
+    step = 1e-5
+    there, back = (denoise(field.double() + sign * step * v, 0.5) for sign in (1, -1))
+    torch.testing.assert_close(found.forward(v), ((there - back) / (2 * step)).float(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close((found.forward(v) * w).sum(), (found.transposed(w) * v).sum())
 
 
 @pytest.mark.parametrize("opaque", [False, True])

@@ -277,15 +277,36 @@ def test_compose(shape):
     close(actual, compose.compose(outer.double(), inner.double()))
 
 
+def derivatives(outer: Tensor, inner: Tensor, cotangent: Tensor) -> list[Tensor]:
+    """By autograd in float64."""
+    both = [x.double().requires_grad_() for x in (outer, inner)]
+    return list(torch.autograd.grad(compose.compose(*both), both, cotangent.double()))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("size", [0.3, 2.0])
 def test_compose_adjoint(shape, size):
     outer, inner, cotangent = (displacement(shape, seed, size) for seed in (3, 4, 5))
     actual = same_for_all_threads(lambda: kernels.compose_adjoint(outer, inner, cotangent))
-    wanted = [x.double().requires_grad_() for x in (outer, inner)]
-    compose.compose(*wanted).backward(cotangent.double())
+    wanted = derivatives(outer, inner, cotangent)
     for found, twin in zip(actual, wanted, strict=True):
-        close(found, twin.grad)
+        close(found, twin)
+    by_outer, nothing = kernels.compose_adjoint(outer, inner, cotangent, (True, False))
+    assert nothing is None
+    assert torch.equal(by_outer, actual[0])
+    assert torch.equal(kernels.compose_adjoint(outer, inner, cotangent, (False, True))[1], actual[1])
+
+
+@pytest.mark.parametrize("shape", [(5, 9, 17), (3, 3, 3), (9, 17), (5, 33)])
+@pytest.mark.parametrize("step", [0.0, 1.0, -1.0, 0.5])
+def test_compose_adjoint_on_voxels_and_borders(shape, step):
+    """Where a training starts: positions on voxels, and on the border, beyond which there is no slope."""
+    outer, cotangent = displacement(shape, 3), displacement(shape, 5)
+    inner = torch.full_like(outer, step)
+    for found, twin in zip(
+        kernels.compose_adjoint(outer, inner, cotangent), derivatives(outer, inner, cotangent), strict=True
+    ):
+        close(found, twin)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -303,17 +324,33 @@ def test_derivatives_go_through_compiled_compositions(shape):
     outer, inner, cotangent = (displacement(shape, seed, 0.7) for seed in (6, 7, 8))
     found = []
     for dtype in (torch.float32, torch.float64):
-        both = [x.to(dtype).requires_grad_() for x in (outer, inner)]
-        composed = compose.compose(*both)
-        found.append([composed.detach(), *torch.autograd.grad(composed, both, cotangent.to(dtype))])
-        (alone,) = torch.autograd.grad(compose.compose(both[0], both[0]), both[:1], cotangent.to(dtype))
-        found[-1].append(alone)  # squaring: one field on both sides
+        a, b = (x.detach().to(dtype, copy=True).requires_grad_() for x in (outer, inner))
+        composed = compose.compose(a, b)
+        found.append([composed.detach(), *torch.autograd.grad(composed, (a, b), cotangent.to(dtype))])
+        for one, other in ((a, a), (a, b.detach()), (b.detach(), a)):  # squaring, and one of two
+            found[-1] += torch.autograd.grad(compose.compose(one, other), [a], cotangent.to(dtype))
+        found[-1] += torch.autograd.grad(compose.compose(a, a).sum(), [a])  # a cotangent of one number
     for compiled, twin in zip(*found, strict=True):
         close(compiled, twin)
     with kernels.disabled():
         twin = compose.compose(outer.requires_grad_(), inner)
     assert "Composition" not in type(twin.grad_fn).__name__
     assert "Composition" in type(compose.compose(outer, inner).grad_fn).__name__
+
+
+def test_the_derivative_of_a_compiled_composition_can_be_differentiated():
+    outer, inner = (0.7 * torch.randn(2, 3, 5, 6, 9, generator=generator(seed)) for seed in (6, 7))
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        a, b = (x.detach().to(dtype, copy=True).requires_grad_() for x in (outer, inner))
+        for one, other in ((a, b), (a, a), (a, b.detach())):
+            loss = compose.compose(one, other).square().sum() + one.pow(4).sum()
+            (slope,) = torch.autograd.grad(loss, [a], create_graph=True)
+            found += torch.autograd.grad(slope.square().sum(), [a])
+        found.append(torch.func.grad(lambda x: compose.compose(x, x).square().sum())(outer.to(dtype)))
+    half = len(found) // 2
+    for compiled, twin in zip(found[:half], found[half:], strict=True):
+        close(compiled, twin)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

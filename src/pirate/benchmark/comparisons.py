@@ -90,11 +90,11 @@ MEANING = {
     "neg. JD %": "neg. JD: voxels with determinant <= 0 by central differences",
     "NDV %": "NDV: non-diffeomorphic volume",
     "SDlogJ": "SDlogJ: standard deviation of the determinant's logarithm",
-    "seconds": "seconds: of the method alone, median of the pairs",
+    "seconds": "seconds: of the registration itself, median of the pairs",
 }
 """Of the columns of the main table."""
 
-ALONE = "seconds: the method alone on the machine with all threads, median of a few pairs, or of all where not measured"
+ALONE = "seconds: the method alone on the machine with all threads, median of a few pairs"
 
 
 def _main_note(results: Results, what: str, heading: Sequence[str]) -> str:
@@ -104,14 +104,16 @@ def _main_note(results: Results, what: str, heading: Sequence[str]) -> str:
     sentences = [
         "Every method has the same pairs, or the first of them where the table says so, the same start, the same "
         "threads.",
-        f"{'; '.join(meanings)}.",
     ]
+    if f"{what} against `default`" in heading:
+        interval = " with its 95 % bootstrap interval" if len(results.pairs) > 1 else ""
+        meanings.append(f"{what} against `default`: paired difference{interval}")
     if "p (Holm)" in heading:
-        sentences.append(
-            f"{what} against `default`: paired difference with its 95 % bootstrap interval; p: Wilcoxon's signed-rank "
-            "test against `default`, corrected by Holm for all rows. Pairs share subjects, so that true intervals are "
-            "somewhat wider."
-        )
+        meanings.append("p: Wilcoxon's signed-rank test against `default`, corrected by Holm for all rows")
+    if meanings:
+        sentences.append(f"{'; '.join(meanings)}.")
+    if "p (Holm)" in heading:
+        sentences.append("Pairs share subjects, so that true intervals are somewhat wider.")
     if "paper" in heading:
         sentences.append(f"Paper: DSC / neg. JD % / seconds as printed ({source}).")
     sentences.append("Bold: the best of those that use no labels and have every pair.")

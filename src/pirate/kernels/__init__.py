@@ -269,24 +269,27 @@ def compose(outer: Tensor, inner: Tensor, out: Tensor | None = None) -> Tensor:
     return out
 
 
-def compose_adjoint(outer: Tensor, inner: Tensor, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+def compose_adjoint(
+    outer: Tensor, inner: Tensor, cotangent: Tensor, wanted: tuple[bool, bool] = (True, True)
+) -> tuple[Tensor | None, Tensor | None]:
     """Derivatives of a number by the arguments of `compose`, from that by its result.
 
     Args:
         outer: (B, d, *shape), voxels.
         inner: (B, d, *shape), voxels.
         cotangent: (B, d, *shape), the derivative by ``compose(outer, inner)``, per voxel.
+        wanted: by which of the two; None is returned for the other.
 
     Returns:
-        The derivatives by `outer` and by `inner`, (B, d, *shape) each, per voxel. At the border and outside, where
+        The derivatives by `outer` and by `inner`, (B, d, *shape) each, per voxel. On the border and outside, where
         the border of `outer` is repeated, its slope is 0.
     """
     outer = dense("outer", outer)
     inner, cotangent = displacement(inner, outer), like("cotangent", cotangent, outer)
-    by_outer, by_inner = torch.empty_like(outer), torch.empty_like(outer)
-    for b in range(len(outer)):
-        _extension.compose_adjoint(sizes(outer), *at(b, outer, inner, cotangent, by_outer, by_inner))
-    return by_outer, by_inner
+    found = [torch.empty_like(outer) if want else None for want in wanted]
+    places = [0 if x is None else x.data_ptr() for x in found]
+    _extension.compose_adjoint(sizes(outer), len(outer), *at(0, outer, inner, cotangent), *places)
+    return found[0], found[1]
 
 
 def compose_small(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 from pirate import kernels
 from pirate.ops.warp import identity, warp, warp_with_gradient
@@ -33,18 +33,25 @@ def compose(outer: Tensor, inner: Tensor) -> Tensor:
 
 
 class _Composition(torch.autograd.Function):
-    """The compiled `compose` with its compiled derivative; there is no second one."""
+    """The compiled `compose` with its compiled derivative; where that is to be differentiated again, torch's."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, outer: Tensor, inner: Tensor) -> Tensor:
-        ctx.save_for_backward(outer, inner)
+    def forward(outer: Tensor, inner: Tensor) -> Tensor:
         return kernels.compose(outer, inner)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         outer, inner = ctx.saved_tensors
-        return kernels.compose_adjoint(outer, inner, cotangent)
+        if not torch.is_grad_enabled():
+            return kernels.compose_adjoint(outer, inner, cotangent, ctx.needs_input_grad)
+        # views: in a squaring both are one tensor, whose derivative would count twice
+        both = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in (outer, inner)]
+        composed = both[1] + warp(both[0], both[1], padding="border")
+        return torch.autograd.grad(composed, both, cotangent, create_graph=True)
 
 
 def compose_small(

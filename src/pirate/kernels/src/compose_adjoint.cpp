@@ -1,9 +1,9 @@
 // Derivative of the composition out(x) = inner(x) + outer(x + inner(x)), the border of `outer` repeated. From
 // g = dL/dout, with p = x + inner(x) and D_a the slope of the interpolant,
-//     dL/dinner_a(x) = g_a(x) + sum over m of g_m(x) (D_a outer_m)(p)      without the slope where p leaves axis a
+//     dL/dinner_a(x) = g_a(x) + sum over m of g_m(x) (D_a outer_m)(p)      no slope where p is on or beyond a border of a
 //     dL/douter_m(y) = sum over x of g_m(x) tent(p - y)                    p clipped into the grid
-// The second scatters. A channel is one task, so that no two tasks write to one voxel and what is added to it comes in
-// the order of x, whatever the threads.
+// The second scatters. A channel of an item is one task, so that no two tasks write to one voxel and what is added to it
+// comes in the order of x, whatever the threads.
 #include <algorithm>
 
 #include "kernels.hpp"
@@ -18,7 +18,7 @@ void by_inner(const Shape& s, const float* outer, const float* inner, const floa
   const Sampler<D> sampler(s);
   by_rows(s, [&](int i, int j, std::size_t row) {
     along_row<D, true>(sampler, inner + row, n, i, j, 0, s.k, [&](int k, auto part, const Cell<D>& c) PIRATE_BODY {
-      vf p[D], sum[D], slope[D];
+      vf p[D], sum[D], slopes[D];
       vi within[D];
       positions<D>(inner + row, n, i, j, k, part, p);
       for (int a = 0; a < D; ++a) {
@@ -27,8 +27,8 @@ void by_inner(const Shape& s, const float* outer, const float* inner, const floa
       }
       for (int m = 0; m < D; ++m) {
         const vf own = part.load(g + m * n + row + k);
-        interpolate<D, true>(sampler, outer + m * n, c, slope);
-        for (int a = 0; a < D; ++a) sum[a] += own * only(slope[a], within[a]);
+        interpolate<D, true>(sampler, outer + m * n, c, slopes);
+        for (int a = 0; a < D; ++a) sum[a] += own * only(slopes[a], within[a]);
       }
       for (int a = 0; a < D; ++a) part.store(out + a * n + row + k, sum[a]);
     });
@@ -68,12 +68,19 @@ void by_outer(const Shape& s, const float* inner, const float* g, float* out) {
 
 }  // namespace
 
-void compose_adjoint(const Shape& s, const float* outer, const float* inner, const float* g, float* d_outer,
+// `items` fields one after the other; a derivative without a place to go is not computed.
+void compose_adjoint(const Shape& s, int items, const float* outer, const float* inner, const float* g, float* d_outer,
                      float* d_inner) {
-  s.d == 3 ? by_inner<3>(s, outer, inner, g, d_inner) : by_inner<2>(s, outer, inner, g, d_inner);
-  parallel(s.d, [&](int m) {
-    const std::size_t at = m * s.size();
-    s.d == 3 ? by_outer<3>(s, inner, g + at, d_outer + at) : by_outer<2>(s, inner, g + at, d_outer + at);
+  const std::size_t n = s.size(), item = s.d * n;
+  for (int b = 0; d_inner && b < items; ++b) {
+    const std::size_t at = b * item;
+    s.d == 3 ? by_inner<3>(s, outer + at, inner + at, g + at, d_inner + at)
+             : by_inner<2>(s, outer + at, inner + at, g + at, d_inner + at);
+  }
+  if (!d_outer) return;
+  parallel(items * s.d, [&](int task) {
+    const std::size_t at = task * n, field = task / s.d * item;
+    s.d == 3 ? by_outer<3>(s, inner + field, g + at, d_outer + at) : by_outer<2>(s, inner + field, g + at, d_outer + at);
   });
 }
 

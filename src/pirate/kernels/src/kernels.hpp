@@ -18,7 +18,7 @@ double correlation(const Shape&, const DataTerm&, Moments&);
 double mutual_information(const Shape&, const DataTerm&, const std::uint16_t*, int, double, double, Moments&);
 void correlate(const Shape&, int, const float*, const float*, int, const float*, int, const float*, int,
                float*);
-void compose_adjoint(const Shape&, const float*, const float*, const float*, float*, float*);
+void compose_adjoint(const Shape&, int, const float*, const float*, const float*, float*, float*);
 void compose_small(const Shape&, const float*, const float*, const float*, float*);
 double longest(const Shape&, const float*, const float*);
 void determinant(const Shape&, const float*, bool, float*);

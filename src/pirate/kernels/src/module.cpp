@@ -138,8 +138,9 @@ NB_MODULE(_kernels, m) {
     const auto [i, j, k] = by_axis(n, taps);
     kernels->correlate(shape(n), channels, in(x), i.data(), i.size(), j.data(), j.size(), k.data(), k.size(), out(to));
   }, free);
-  m.def("compose_adjoint", [](const Sizes& n, Address outer, Address inner, Address g, Address d_outer, Address d_inner) {
-    kernels->compose_adjoint(shape(n), in(outer), in(inner), in(g), out(d_outer), out(d_inner));
+  m.def("compose_adjoint", [](const Sizes& n, int items, Address outer, Address inner, Address g, Address d_outer,
+                              Address d_inner) {
+    kernels->compose_adjoint(shape(n), items, in(outer), in(inner), in(g), out(d_outer), out(d_inner));
   }, free);
   m.def("compose_small", [](const Sizes& n, Address field, Address update, const std::vector<float>& scale, Address to) {
     if (scale.size() != n.size()) throw std::invalid_argument("one scale for each axis");

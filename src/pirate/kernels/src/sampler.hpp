@@ -175,13 +175,13 @@ PIRATE_INLINE void along_row(const Sampler<D>& s, const float* field, std::size_
   }
 }
 
-constexpr int kRows = 32;  // rows of a task
+constexpr int kTaskRows = 32;
 
 // body(i, j, first voxel of the row) for all rows.
 template <class Body>
 void by_rows(const Shape& s, Body body) {
-  parallel((s.rows() + kRows - 1) / kRows, [&](int task) {
-    const int first = task * kRows, last = first + kRows < s.rows() ? first + kRows : s.rows();
+  parallel((s.rows() + kTaskRows - 1) / kTaskRows, [&](int task) {
+    const int first = task * kTaskRows, last = first + kTaskRows < s.rows() ? first + kTaskRows : s.rows();
     for (int row = first; row < last; ++row) body(row / s.j, row % s.j, std::size_t(row) * s.k);
   });
 }

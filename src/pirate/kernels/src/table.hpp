@@ -43,8 +43,8 @@ struct Table {
                                double high, Moments&);
   void (*correlate)(const Shape&, int channels, const float* x, const float* taps_i, int n_i,
                     const float* taps_j, int n_j, const float* taps_k, int n_k, float* out);
-  void (*compose_adjoint)(const Shape&, const float* outer, const float* inner, const float* g, float* d_outer,
-                          float* d_inner);
+  void (*compose_adjoint)(const Shape&, int items, const float* outer, const float* inner, const float* g,
+                          float* d_outer, float* d_inner);
   void (*compose_small)(const Shape&, const float* field, const float* update, const float* scale, float* out);
   double (*longest)(const Shape&, const float* x, const float* weight);
   void (*determinant)(const Shape&, const float* field, bool forward, float* out);

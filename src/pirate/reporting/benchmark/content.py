@@ -38,7 +38,7 @@ TITLES = {
 }  # fmt: skip
 
 LATE, IMPROVING = 0.2, 0.02
-"""Last part of a training's steps, and the part of the descent there from which on more steps are worth while."""
+"""Last part of a training's steps, and the part of the descent there from which on more steps are worthwhile."""
 
 BESIDE = "A column `paper` holds what the paper prints; its images, labels and machine are others."
 
@@ -119,17 +119,13 @@ def _trained(name: str, folder: Path) -> str:
 
 
 def _late(steps: Array, losses: Array) -> str:
-    """How much of the descent of a validation loss, (n,) at steps (n,), fell into its last steps; empty if none did."""
+    """How much of the descent of a validation loss, (n,) at steps (n,), came last; empty if nothing did."""
     early = losses[steps <= (1 - LATE) * steps[-1]]
-    gain = (
-        float((early.min() - losses.min()) / (losses[0] - losses.min()))
-        if losses.min() < early.min()
-        else 0.0
-    )
-    if not gain > 0:
+    if not len(early) or not losses.min() < early.min():
         return ""
-    verdict = "more steps would help" if gain > IMPROVING else "it had all but stopped improving"
-    return f", of its descent {100 * gain:.1f} % in the last fifth of the steps: {verdict}"
+    share = float((early.min() - losses.min()) / (losses[0] - losses.min()))
+    told = f", {100 * share:.1f} % of its descent in the last {100 * LATE:.0f} % of the steps"
+    return told + (": more steps would help" if share > IMPROVING else "")
 
 
 def commands(measured: Measured) -> list[str]:
