@@ -24,6 +24,9 @@ BRAINS = (("oasis_0001", "oasis_0002", "oasis_0455"), ("fstrain_05", "fstrain_06
 CALIBRATION = 4
 """Training pairs whose fields tell how strong a prior is."""
 
+AFFINE_START = "Affine start: found by pirate once for each pair, the same for every method; the row start is measured behind it."
+"""Of tracks whose images are not aligned yet."""
+
 _LUNG = ("fixed.nii.gz", "moving.nii.gz", "fixed_landmarks_vox.txt", "moving_landmarks_vox.txt")
 
 
@@ -139,7 +142,7 @@ def of_table(source: Source) -> Track:
     large = found[0].fixed.grid.voxels > 1_000_000
     return Track(
         path.stem, printable(path.name), ndim, found, "affine", "", source, ablation_pairs=0,
-        all_cores=large, note="Affine start: found by pirate once for each pair, the same for every method.",
+        all_cores=large, note=AFFINE_START,
     )  # fmt: skip
 
 
@@ -161,7 +164,7 @@ def _hippocampus(source: Source) -> Track:
         "hippocampus", "hippocampus MR", 3, _of_subjects(pairs), "affine", "hippocampus", source, "-hippocampus",
         calibration=lambda: _calibration(subjects.hippocampus(source.data, split="train")),
         sizes=((24, 32, 24), (32, 48, 32), (48, 64, 48), (64, 96, 64)),
-        note="Two labels. Affine start: found by pirate once for each pair, the same for every method.",
+        note=f"Two labels. {AFFINE_START}",
     )  # fmt: skip
 
 
