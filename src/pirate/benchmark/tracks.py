@@ -24,7 +24,9 @@ BRAINS = (("oasis_0001", "oasis_0002", "oasis_0455"), ("fstrain_05", "fstrain_06
 CALIBRATION = 4
 """Training pairs whose fields tell how strong a prior is."""
 
-AFFINE_START = "Affine start: found by pirate once for each pair, the same for every method; the row start is measured behind it."
+AFFINE_START = (
+    "Affine start: found by pirate once for each pair, the same for every method; the row start has it."
+)
 """Of tracks whose images are not aligned yet."""
 
 _LUNG = ("fixed.nii.gz", "moving.nii.gz", "fixed_landmarks_vox.txt", "moving_landmarks_vox.txt")
