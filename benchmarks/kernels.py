@@ -97,7 +97,7 @@ def cases() -> list[Case]:
             fixed, moving, field, RADIUS, True, EPSILON, "compositional", force_out
         )
         kernels.gaussian(force_out, 1.2, 3.0, step_out)
-        kernels.compose_small(field, update, force_out)
+        kernels.compose_small(field, update, out=force_out)
         kernels.gaussian(force_out, 0.4, 3.0, step_out)
 
     def torch_step() -> None:
@@ -184,7 +184,7 @@ def cases() -> list[Case]:
         Case(
             "compose_small",
             9,
-            lambda: kernels.compose_small(field, update, field_out),
+            lambda: kernels.compose_small(field, update, out=field_out),
             no_autograd(lambda: compose.compose_small(field, update)),
         ),
         Case(
