@@ -17,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pirate.benchmark import lessons
 from pirate.denoisers import zoo
 
 
@@ -67,7 +68,10 @@ def anatomy(name: str, track: str, more: str = "", start: str = "") -> Recipe:
     return Recipe(name, (start,) if start else (), (command,), "anatomy.safetensors")
 
 
-DEQ = "--steps 200 --learning-rate 1e-4 --batch 2 --set iterations=40 --pairs 8 --loss expansion=1"
+DEQ = (
+    f"--steps {lessons.PLUS_STEPS} --learning-rate {lessons.PLUS_RATE} --batch {lessons.PLUS_BATCH} "
+    f"--pairs {lessons.PLUS_CHECKS} --set {' --set '.join(lessons.PLUS_CHANGES)}"
+)
 """The printed weight of the smoothness, 5, turns the denoiser into a smoother that costs Dice; and without the penalty
 on growth 40 Anderson steps leave networks with which 500 plain ones diverge."""
 DEQ_BRAINS = (
@@ -76,15 +80,21 @@ DEQ_BRAINS = (
 )
 """Fewer and shorter steps, 15 s each on a core."""
 
+
+def tuned(track: str) -> str:
+    """The options of ``pirate train deq`` for a track, which its benchmark takes too."""
+    return f"{DEQ} --loss {' --loss '.join(lessons.PLUS_LOSS[track])}"
+
+
 RECIPES = {
     "pirate-2d-r1": denoiser("pirate", "oasis2d", 1, 200, 40),
     "pirate-2d-r2": denoiser("pirate", "oasis2d", 2, 200, 40),
     "pirate-3d-r2": denoiser("pirate", "brain3d", 2, 30, 8, "--steps 3000"),
     "pirate-hippocampus": denoiser("pirate-hippocampus", "hippocampus", 2, 400, 40, "--steps 12000"),
-    "pirate-plus-2d-r2": equilibrium("pirate-plus", "pirate-2d-r2", "oasis2d", f"{DEQ} --loss smoothness=1"),
+    "pirate-plus-2d-r2": equilibrium("pirate-plus", "pirate-2d-r2", "oasis2d", tuned("oasis2d")),
     "pirate-plus-3d-r2": equilibrium("pirate-plus", "pirate-3d-r2", "brain3d", DEQ_BRAINS),
     "pirate-plus-hippocampus": equilibrium(
-        "pirate-plus-hippocampus", "pirate-hippocampus", "hippocampus", f"{DEQ} --loss smoothness=0.3"
+        "pirate-plus-hippocampus", "pirate-hippocampus", "hippocampus", tuned("hippocampus")
     ),
     "anatomy-2d": anatomy("anatomy", "oasis2d"),
     "anatomy-3d": anatomy(

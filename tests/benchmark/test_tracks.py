@@ -24,6 +24,7 @@ from pirate.benchmark.rows import write_rows
 from pirate.benchmark.runner import Runner
 from pirate.benchmark.tracks import BRAINS, Source, of
 from pirate.data import subjects
+from pirate.denoisers import zoo
 from pirate.errors import InputError, OutputError, UsageError
 from pirate.settings import preset
 
@@ -239,6 +240,30 @@ def test_lessons_are_named_after_what_they_depend_on(data: Path, volumes: Path, 
     assert "nothing to train on" in why_not(of(Source("lung", volumes)), "symnet")
     assert "--weights gradirn=FILE" in why_not(of(Source("brain3d", volumes)), "gradirn")
     assert trainable(entries()) == ["symnet", "voxelmorph", "gradirn"]
+
+
+def test_pirate_plus_is_tuned_where_that_takes_minutes(
+    data: Path, volumes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track = of(Source("oasis2d", data, 1))
+    task = lessons.equilibrium(track, track.entries(), tmp_path)
+    assert task is not None
+    assert (task.weights.name, task.start) == (
+        "pirate-plus.safetensors",
+        zoo.FOLDER / "pirate-2d-r2.safetensors",
+    )
+    assert lessons.equilibrium(track, (entry("pirate-plus"),), tmp_path) is None  # its start is not compared
+    assert lessons.equilibrium(track, (entry("pirate"),), tmp_path) is None
+    brain = of(Source("brain3d", volumes))
+    assert lessons.equilibrium(brain, brain.entries(), tmp_path) is None
+    hippocampus = of(Source("hippocampus", volumes))
+    other = lessons.equilibrium(hippocampus, hippocampus.entries(), tmp_path)
+    assert other is not None
+    assert "hippocampus" in str(other.start)
+    monkeypatch.setattr(lessons, "PLUS_RATE", 2e-4)
+    changed = lessons.equilibrium(track, track.entries(), tmp_path)
+    assert changed is not None
+    assert len({task.folder, other.folder, changed.folder}) == 3
 
 
 def test_effort_comes_from_cards(tmp_path: Path) -> None:

@@ -189,6 +189,33 @@ def test_trainings_share_the_cores_and_a_failure_stops_no_other(
     assert looked
 
 
+def test_the_evaluations_of_pirate_plus_are_recorded_in_its_training(asked: Request) -> None:
+    track = of(asked.source)
+    task = lessons.equilibrium(track, track.entries(), asked.out)
+    assert task is not None
+    short = dataclasses.replace(task, steps=1)
+    assert train_all([short], asked.data, 0, True, lambda: None) == {}  # type: ignore[arg-type]
+    assert lessons.folders(asked.out) == {"pirate-plus": task.folder}
+    assert "validation_nfe" in (task.folder / "history.csv").read_text()
+
+
+def test_a_benchmark_tunes_pirate_plus_only_where_it_may_train(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+
+    def remember(tasks: list[lessons.Lesson], *others: object) -> dict[str, str]:
+        trained.extend(task.method for task in tasks)
+        return {}
+
+    monkeypatch.setattr(benchmarking, "train_all", remember)
+    both = dataclasses.replace(asked, methods="pirate,pirate-plus", no_training=True)
+    run(both)
+    assert trained == []
+    run(dataclasses.replace(both, no_training=False))
+    assert trained == ["pirate-plus"]
+
+
 def test_trainings_end_when_they_are_interrupted(asked: Request) -> None:
     def stop() -> None:
         raise KeyboardInterrupt

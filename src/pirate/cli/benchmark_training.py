@@ -12,7 +12,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from pirate.baselines.child_tools import die_with_parent
-from pirate.benchmark.lessons import MEMORY, SCHEDULE, Lesson, peak_mb
+from pirate.benchmark.lessons import (
+    MEMORY,
+    PLUS_BATCH,
+    PLUS_CHANGES,
+    PLUS_CHECKS,
+    PLUS_LOSS,
+    PLUS_RATE,
+    SCHEDULE,
+    Lesson,
+    peak_mb,
+)
 from pirate.benchmark.machine import cores
 from pirate.errors import PirateError, printable
 from pirate.io.atomic import write_json
@@ -88,22 +98,42 @@ def _train(
     line: Connection, task: Lesson, data: Path, minutes: float, quiet: bool, threads: int, parent: int
 ) -> None:
     """What the process of a training does; its results go to stderr, for stdout is the benchmark's."""
-    from pirate.cli import training_network
-
     die_with_parent(parent)
     os.dup2(2, 1)
     task.folder.mkdir(parents=True, exist_ok=True)
     before = peak_mb(task.folder)
-    request = training_network.Request(
-        method=task.method, data=data, track=task.track, out=task.folder, schedule=SCHEDULE, similarity="",
-        displacement=False, resolution=None, affine=None, steps=task.steps, batch=None, learning_rate=None,
-        held_out=0.1, checks=20, validate_every=None, patience=None, precision=task.precision, minutes=minutes,
-        seed=0, tensorboard=False, threads=threads, quiet=quiet,
-    )  # fmt: skip
     try:
-        training_network.run(request)
+        (_tune if task.start is not None else _learn)(task, data, minutes, quiet, threads)
     except PirateError as error:
         line.send(str(error))
         raise SystemExit(error.exit_code) from None
     largest = max(peak_memory() / 1e6, before if before == before else 0.0)
     write_json(task.folder / MEMORY, {"peak_mb": largest})
+
+
+def _learn(task: Lesson, data: Path, minutes: float, quiet: bool, threads: int) -> None:
+    """``pirate train voxelmorph|symnet|gradirn``."""
+    from pirate.cli.training_network import Request, run
+
+    run(
+        Request(
+            method=task.method, data=data, track=task.track, out=task.folder, schedule=SCHEDULE, similarity="",
+            displacement=False, resolution=None, affine=None, steps=task.steps, batch=None, learning_rate=None,
+            held_out=0.1, checks=20, validate_every=None, patience=None, precision=task.precision, minutes=minutes,
+            seed=0, tensorboard=False, threads=threads, quiet=quiet,
+        )
+    )  # fmt: skip
+
+
+def _tune(task: Lesson, data: Path, minutes: float, quiet: bool, threads: int) -> None:
+    """``pirate train deq``, as the weights that ship were made."""
+    from pirate.cli.training_deq import Request, run
+
+    run(
+        Request(
+            weights=task.start or Path(), data=data, track=task.track, out=task.folder, preset="paper", mode="jfb", k=5,
+            steps=task.steps, batch=PLUS_BATCH, learning_rate=PLUS_RATE, changes=PLUS_CHANGES,
+            loss=PLUS_LOSS[task.track], learn=(), held_out=0.25, checks=PLUS_CHECKS, validate_every=50, patience=0,
+            minutes=minutes, seed=0, tensorboard=False, threads=threads, quiet=quiet,
+        )
+    )  # fmt: skip

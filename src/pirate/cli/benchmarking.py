@@ -15,7 +15,7 @@ from pirate.benchmark import lessons
 from pirate.benchmark.elapsed import Clock
 from pirate.benchmark.entries import Entry, chosen, weights_name
 from pirate.benchmark.gathering import gather
-from pirate.benchmark.lessons import Lesson, lesson, trainable, why_not
+from pirate.benchmark.lessons import Lesson, equilibrium, lesson, trainable, why_not
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.plan import Plan, check_folder, read_record, usual, write_record
 from pirate.benchmark.rows import read_rows
@@ -185,7 +185,11 @@ def _weights(
             tasks.append(task)
     if request.no_training:
         reasons |= {task.method: "not trained: --no-training" for task in tasks}
-    elif tasks:
+        return {m: path for m, path in found.items() if m not in reasons}, reasons
+    plus = equilibrium(track, entries, request.out)
+    if plus is not None and not plus.weights.is_file():
+        tasks.append(plus)
+    if tasks:
 
         def look() -> None:
             interrupts.check()
