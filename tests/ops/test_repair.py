@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -27,10 +27,10 @@ def rough(shape: tuple[int, ...], seed: int, sigma: float, size: float) -> Tenso
 
 
 def counts(field: Tensor) -> list[float]:
-    """Of the compiled pass, and of torch."""
+    """Of the compiled pass, and of torch in double precision: of very steep fields single precision knows little."""
     found = folding(field)
     with kernels.disabled():
-        twin = folding(field)
+        twin = folding(field.double())
     return [report[name] for report in (found, twin) for name in COUNTS]
 
 
@@ -67,6 +67,9 @@ def test_a_field_without_folds_is_returned_as_it_is(shape):
     sigma=st.sampled_from([0.0, 0.6, 1.5]),
     size=st.sampled_from([0.1, 0.5, 1.0, 4.0, 30.0, 1e4]),
 )
+@example(shape=(5, 7, 2), seed=2, sigma=1.5, size=1e4)  # so steep that rounding folds it again
+@example(shape=(5, 2, 5), seed=695128, sigma=0.6, size=1e4)
+@example(shape=(3, 7, 2), seed=830901, sigma=0.0, size=1e4)
 def test_any_rough_field_is_unfolded(shape, seed, sigma, size):
     check(rough(shape, seed, sigma, size))
 

@@ -29,6 +29,10 @@ from pirate.ops.unfold import Region
 FLOOR = 0.1
 """Part of epsilon that every determinant of a repaired field exceeds: rounding in a file cannot fold it."""
 
+STEEP, ROUNDING = 20.0, 2e-6
+"""Voxels from one to the next: a blended field steeper than that is blended on until its determinants exceed what
+rounding in single precision makes of them, this times the steepest difference to the power d."""
+
 MANY = 2000
 """Above so many marked voxels, or `DENSE` of all, the field is blended first: Gauss-Newton steps cost more."""
 
@@ -95,6 +99,8 @@ def repair(field: Tensor, *, epsilon: float = 0.01, rounds: int = ROUNDS) -> Rep
         for number in range(1, rounds + 1):
             work.round(count, marks, field, last=number == ROUNDS)
             count, marks = mark_folds(work.field, FLOOR * epsilon)
+            if count == 0 and work.touched is None:
+                count, marks = mark_folds(work.field.double(), work.least)
             if count == 0:
                 break
         changed, most = work.change(field)
@@ -167,14 +173,26 @@ class _Work:
         self.field += gaussian(self.field, sigma).sub_(self.field).mul_(bump)
         self.touched = None
 
+    @property
+    def steepest(self) -> float:
+        """Largest difference of a component from a voxel to the next."""
+        axes = [a for a in range(2, self.field.ndim) if self.field.shape[a] > 1]
+        return max(float(self.field.double().diff(dim=axis).abs().amax()) for axis in axes)
+
+    @property
+    def least(self) -> float:
+        """What every determinant of a blended field must exceed so that nobody's rounding folds it."""
+        steepest = self.steepest
+        return FLOOR * self.epsilon + (
+            ROUNDING * steepest ** self.field.shape[1] if steepest > STEEP else 0.0
+        )
+
     def _shrink(self, given: Tensor) -> None:
         """Scale the field so that every difference is at most 1/(4 d): then no determinant is near 0."""
         d = self.field.shape[1]
         if not bool(torch.isfinite(self.field).all()):  # numbers so large that smoothing overflowed
             self.field.copy_(given)
-        axes = [a + 2 for a in range(d) if self.field.shape[a + 2] > 1]
-        steepest = max(float(self.field.double().diff(dim=axis).abs().amax()) for axis in axes)
-        self.field *= min(1.0, 1 / (4 * d * steepest))
+        self.field *= min(1.0, 1 / (4 * d * self.steepest))
         self.touched = None
 
     def change(self, given: Tensor) -> tuple[int, float]:
