@@ -99,7 +99,7 @@ def repair(field: Tensor, *, epsilon: float = 0.01, rounds: int = ROUNDS) -> Rep
         for number in range(1, rounds + 1):
             work.round(count, marks, field, last=number == ROUNDS)
             count, marks = mark_folds(work.field, FLOOR * epsilon)
-            if count == 0 and work.touched is None:
+            if count == 0 and work.touched is None and _steepest(work.field) > STEEP:
                 count, marks = mark_folds(work.field.double(), work.least)
             if count == 0:
                 break
@@ -117,6 +117,12 @@ def _check(field: Tensor, epsilon: float, rounds: int) -> None:
         raise reject("epsilon", f"{epsilon}", "0 < epsilon < 0.5", "Leave it at 0.01.")
     if rounds < 1:
         raise reject("rounds", f"{rounds}", "1 or more", "Leave it at 60.")
+
+
+def _steepest(field: Tensor) -> float:
+    """Largest difference of a component of (1, d, *shape), voxels, from a voxel to the next."""
+    axes = [a for a in range(2, field.ndim) if field.shape[a] > 1]
+    return max(float(field.diff(dim=axis).abs_().amax()) for axis in axes)
 
 
 def _nothing(marks: Tensor) -> Tensor:
@@ -174,25 +180,16 @@ class _Work:
         self.touched = None
 
     @property
-    def steepest(self) -> float:
-        """Largest difference of a component from a voxel to the next."""
-        axes = [a for a in range(2, self.field.ndim) if self.field.shape[a] > 1]
-        return max(float(self.field.double().diff(dim=axis).abs().amax()) for axis in axes)
-
-    @property
     def least(self) -> float:
-        """What every determinant of a blended field must exceed so that nobody's rounding folds it."""
-        steepest = self.steepest
-        return FLOOR * self.epsilon + (
-            ROUNDING * steepest ** self.field.shape[1] if steepest > STEEP else 0.0
-        )
+        """What every determinant of a steep field must exceed so that nobody's rounding folds it."""
+        return FLOOR * self.epsilon + ROUNDING * _steepest(self.field) ** self.field.shape[1]
 
     def _shrink(self, given: Tensor) -> None:
         """Scale the field so that every difference is at most 1/(4 d): then no determinant is near 0."""
         d = self.field.shape[1]
         if not bool(torch.isfinite(self.field).all()):  # numbers so large that smoothing overflowed
             self.field.copy_(given)
-        self.field *= min(1.0, 1 / (4 * d * self.steepest))
+        self.field *= min(1.0, 1 / (4 * d * _steepest(self.field.double())))
         self.touched = None
 
     def change(self, given: Tensor) -> tuple[int, float]:
