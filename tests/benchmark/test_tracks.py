@@ -254,6 +254,7 @@ def test_pirate_plus_is_tuned_where_that_takes_minutes(
     )
     assert lessons.equilibrium(track, (entry("pirate-plus"),), tmp_path) is None  # its start is not compared
     assert lessons.equilibrium(track, (entry("pirate"),), tmp_path) is None
+    assert lessons.equilibrium(track, entries("-nowhere"), tmp_path) is None  # no weights ship for it
     brain = of(Source("brain3d", volumes))
     assert lessons.equilibrium(brain, brain.entries(), tmp_path) is None
     hippocampus = of(Source("hippocampus", volumes))

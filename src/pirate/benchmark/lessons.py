@@ -83,12 +83,12 @@ def lesson(track: Track, method: str, out: Path) -> Lesson:
 
 
 def equilibrium(track: Track, entries: tuple[Entry, ...], out: Path) -> Lesson | None:
-    """The tuning of PIRATE+ that the page shows; None where it is not compared or would take too long."""
-    start = next((e.prior for e in entries if e.key == "pirate"), "")
-    if track.training not in PLUS_LOSS or not start or all(e.key != PLUS for e in entries):
+    """The tuning of PIRATE+ that the page shows; None where it is not compared, cannot be or would take too long."""
+    own = {e.key: e for e in entries if e.key in ("pirate", PLUS)}
+    if track.training not in PLUS_LOSS or len(own) < 2 or own["pirate"].obstacle(track.ndim):
         return None
     constants = PLUS_STEPS, PLUS_BATCH, PLUS_RATE, PLUS_CHECKS, PLUS_CHANGES, PLUS_LOSS[track.training]
-    weights = zoo.path_of(zoo.find(start, track.ndim, preset("paper", track.ndim).resolution))
+    weights = zoo.path_of(zoo.find(own["pirate"].prior, track.ndim, preset("paper", track.ndim).resolution))
     digest = hashlib.sha256(f"{track.training} {constants} {sha256_of(weights)} ".encode())
     digest.update(_content(track).encode())
     folder = out / "training" / f"{PLUS}-{digest.hexdigest()[:12]}"
