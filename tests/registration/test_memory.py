@@ -33,6 +33,8 @@ print(json.dumps({"needed": peak_memory() - before, "estimate": estimate}))
     [
         ("paper", {}), ("paper", {"prior": "tv"}), ("paper", {"penalty": "mutual"}),
         ("default", {}), ("default", {"prior": "tv", "every": 2}), ("default", {"penalty": "mutual"}),
+        ("paper", {"prior": "pirate"}), ("paper-plus", {}),
+        ("default", {"prior": "pirate", "every": 2}), ("default", {"prior": "anatomy"}),
     ],
 )  # fmt: skip
 def test_the_estimate_is_an_upper_bound(name: str, changes: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pirate.denoisers import zoo
 from pirate.errors import MemoryExceeded, UsageError, reject
 from pirate.grid import Grid
 from pirate.image import Image
@@ -223,14 +224,27 @@ def memory_estimate(fixed: tuple[int, ...], moving: tuple[int, ...], settings: S
     )  # both scaled, moving on the fixed grid; files as stored and as float
     copies = 8 if settings.scheme == "additive" else 4
     iteration = copies * field + {"global": 0.5, "local": 3, "squared": 3, "mutual": 4}[settings.penalty] * n
-    iteration += {"none": 0.0, "gaussian": 2.0}.get(
-        settings.prior, 8.0 * d
-    ) * field  # TV keeps 2 d dual fields
     iteration += 2 * settings.memory * field if settings.solver == "anderson" else 0
     finish = (3 * d + 4) * n  # full field, inverse, their copies for the files, warped, determinants
     measured = 8 * n if labels else 0
     slabs = 64 * 2**20  # what is held of positions at once while resampling
-    return int(4 * (images + max(iteration, finish) + measured) + slabs)
+    prior = _prior_numbers(settings, d, field)
+    return int(4 * (images + max(iteration, finish) + prior + measured) + slabs)
+
+
+def _prior_numbers(settings: Settings, d: int, field: float) -> float:
+    """What a denoiser of a field of so many numbers holds; it is not always given back before the field is finished."""
+    if settings.prior in ("none", "gaussian"):
+        return 0.0 if settings.prior == "none" else 2 * field
+    if settings.prior == "tv":
+        return (2 * d + 4) * field  # 2 d dual fields, and the step that is taken on them
+    network = 8 * d * field  # channels of its layers at the field's resolution
+    if settings.scheme == "additive":
+        return network
+    known = [entry for entry in zoo.shipped() if (entry.name, entry.ndim) == (settings.prior, d)]
+    if known and zoo.card_of(known[0]).architecture["kind"] == "plane-corrector":
+        return 4 * field  # a few planes at a time; kept are their corrections, then the volume between them
+    return network / min((entry.resolution for entry in known), default=1) ** d  # one that ships at its own
 
 
 def available_memory() -> int | None:
