@@ -26,7 +26,7 @@ SCHEDULE = "reduced"
 STEPS = {
     ("oasis2d", "symnet"): 16_000, ("oasis2d", "voxelmorph"): 16_000, ("oasis2d", "gradirn"): 2000,
     ("hippocampus", "symnet"): 4500, ("hippocampus", "voxelmorph"): 5000, ("hippocampus", "gradirn"): 1500,
-    ("brain3d", "symnet"): 700, ("brain3d", "voxelmorph"): 1000,
+    ("brain3d", "symnet"): 2200, ("brain3d", "voxelmorph"): 3200,
 }  # fmt: skip
 """Other than the schedule's, so that a track ends within hours on two cores."""
 

@@ -187,7 +187,7 @@ def _brain3d(source: Source) -> Track:
         "brain3d", "T1 brains", 3, read, "none", "brain3d", source, few={"syn-cc": 1},
         ablation_pairs=2, calibration=training, all_cores=True,
         sizes=((40, 48, 56), (64, 76, 90), (80, 96, 112), (120, 144, 168)),
-        note="160 x 192 x 224 at 1 mm, affinely aligned as they come; 35 labels. SyN (CC), an hour for a pair, is "
+        note="160 x 192 x 224 at 1 mm, affinely aligned as they come; 35 labels. SyN (CC), half an hour for a pair, is "
         "run on the first pair at most.",
     )  # fmt: skip
 
