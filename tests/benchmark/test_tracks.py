@@ -231,7 +231,7 @@ def test_lessons_are_named_after_what_they_depend_on(data: Path, volumes: Path, 
     other = of(Source("oasis2d", tmp_path / "other", 1))
     assert lesson(other, "symnet", tmp_path).folder != task.folder
     whole = of(Source("brain3d", volumes))
-    assert lesson(whole, "symnet", tmp_path).steps == 700
+    assert lesson(whole, "symnet", tmp_path).steps == 2200
     assert (
         len({lesson(of(Source(n, volumes)), "symnet", tmp_path).folder for n in ("hippocampus", "brain3d")})
         == 2

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.benchmark.conftest import Inline, write_slices
 from tests.conftest import blobs, labels_of
 
 from pirate.benchmark import lessons
+from pirate.benchmark.entries import entries
 from pirate.benchmark.rows import read_rows
 from pirate.benchmark.timing import read_timings
 from pirate.benchmark.tracks import Source, of
@@ -24,6 +26,7 @@ from pirate.cli.benchmarking import Request, _entries, run
 from pirate.errors import InputError, OutputError, QualityError, UsageError
 from pirate.grid import Grid
 from pirate.io.nifti import write_image
+from pirate.io.weights import Card, save_weights
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -126,6 +129,19 @@ def test_a_network_is_trained_once_and_its_weights_can_be_given(
     run(other)
     (given,) = [r for r in read_rows(other.out / "rows.csv") if r.entry == "voxelmorph"]
     assert given.dice == rows["voxelmorph"].dice
+
+
+def test_a_network_that_looks_at_half_the_resolution_says_so(tmp_path: Path) -> None:
+    known = entries()
+    files = {}
+    for method, resolution in (("symnet", 2.0), ("voxelmorph", 1.0)):
+        files[method] = tmp_path / f"{method}.safetensors"
+        card = Card("a test", {"kind": method}, 3, 0.0, 0.0, resolution, "phantoms", False, "2026-01-01")
+        save_weights(files[method], {"w": torch.zeros(1)}, card)
+    found = {e.key: e for e in lessons.named(known, files)}
+    assert found["symnet"].title == "SYMNet (half resolution)"
+    assert found["symnet"].digest(3) == next(e for e in known if e.key == "symnet").digest(3)  # its rows stay valid
+    assert [e for e in found.values() if e.key != "symnet"] == [e for e in known if e.key != "symnet"]
 
 
 def test_a_training_that_fails_is_a_row(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:

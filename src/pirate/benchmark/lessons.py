@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -123,6 +123,28 @@ def folders(out: Path) -> dict[str, Path]:
     for path in sorted((out / "training").glob("*-*/history.csv"), key=lambda p: p.stat().st_mtime):
         found[path.parent.name.rpartition("-")[0]] = path.parent
     return found
+
+
+RESOLUTIONS: Mapping[float, str] = {2: "half resolution", 4: "quarter resolution"}
+
+
+def named(entries: tuple[Entry, ...], weights: Mapping[str, Path]) -> tuple[Entry, ...]:
+    """The entries; a network that looks at less than the full resolution says so in its title."""
+    return tuple(
+        replace(entry, title=f"{entry.title} ({told})")
+        if entry.trained and (told := _resolution(weights.get(entry.base)))
+        else entry
+        for entry in entries
+    )
+
+
+def _resolution(path: Path | None) -> str:
+    """At what resolution the network of a weight file looks at images; empty if at the full one or nobody knows."""
+    try:
+        found = load_weights(path)[1].resolution if path is not None else 1.0
+    except InputError:
+        return ""
+    return "" if found == 1 else RESOLUTIONS.get(found, f"every {found:g} voxels")
 
 
 def effort(

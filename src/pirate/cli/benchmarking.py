@@ -132,7 +132,7 @@ def _plan(
     threads, jobs = processes
     weights, reasons = _weights(request, track, entries, clock)
     plan = Plan(
-        track, entries, request.out, threads, jobs, _ablation_pairs(request, track), weights, reasons,
+        track, lessons.named(entries, weights), request.out, threads, jobs, _ablation_pairs(request, track), weights, reasons,
         command=f"pirate {' '.join(printable(word) for word in sys.argv[1:])}",
     )  # fmt: skip
     write_record(plan)
@@ -151,7 +151,7 @@ def _page_plan(request: Request, track: Track, entries: tuple[Entry, ...]) -> Pl
     there = {m: f / f"{m}.safetensors" for m, f in lessons.folders(request.out).items()}
     weights = {m: path for m, path in (there | given).items() if path.is_file()}
     return Plan(
-        track, entries, request.out, earlier.get("threads", 1), 1, pairs, weights,
+        track, lessons.named(entries, weights), request.out, earlier.get("threads", 1), 1, pairs, weights,
         command=str(earlier.get("command", "")),
     )  # fmt: skip
 
