@@ -132,8 +132,8 @@ def _plan(
     threads, jobs = processes
     weights, reasons = _weights(request, track, entries, clock)
     plan = Plan(
-        track, lessons.named(entries, weights), request.out, threads, jobs, _ablation_pairs(request, track), weights, reasons,
-        command=f"pirate {' '.join(printable(word) for word in sys.argv[1:])}",
+        track, lessons.named(entries, weights), request.out, threads, jobs, _ablation_pairs(request, track),
+        weights, reasons, command=f"pirate {' '.join(printable(word) for word in sys.argv[1:])}",
     )  # fmt: skip
     write_record(plan)
     return plan
