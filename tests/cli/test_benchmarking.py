@@ -140,7 +140,9 @@ def test_a_network_that_looks_at_half_the_resolution_says_so(tmp_path: Path) -> 
         save_weights(files[method], {"w": torch.zeros(1)}, card)
     found = {e.key: e for e in lessons.named(known, files)}
     assert found["symnet"].title == "SYMNet (half resolution)"
-    assert found["symnet"].digest(3) == next(e for e in known if e.key == "symnet").digest(3)  # its rows stay valid
+    assert found["symnet"].digest(3) == next(e for e in known if e.key == "symnet").digest(
+        3
+    )  # its rows stay valid
     assert [e for e in found.values() if e.key != "symnet"] == [e for e in known if e.key != "symnet"]
 
 
