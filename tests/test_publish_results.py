@@ -13,7 +13,7 @@ def finished(tmp_path: Path) -> Path:
     (out / "figures").mkdir(parents=True)
     for name in ("results.png", "kept-aside.png"):
         (out / "figures" / name).write_bytes(name.encode())
-    (out / "rows.csv").write_bytes(b"entry,pair")
+    (out / "rows.csv").write_bytes(b"entry,pair,dice\r\nsyn,a,0.5\nsymnet,a,0.6\nsymnet,a,0.7\n")
     (out / "lung.md").write_text("# Title\n\nWho wins.\n\nMore.\n\n![Results](<figures/results.png>)\n")
     return out
 
@@ -28,7 +28,7 @@ def test_page_and_pictures_go_together(tmp_path: Path) -> None:
     )
     assert {p.name: p.read_bytes() for p in (docs / "lung").iterdir()} == {
         "results.png": b"results.png",
-        "rows.csv": b"entry,pair",
+        "rows.csv": b"entry,pair,dice\nsyn,a,0.5\nsymnet,a,0.7\n",
     }
 
 

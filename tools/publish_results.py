@@ -3,12 +3,15 @@
     python tools/publish_results.py OUT TRACK --to docs/results [--note "what else a reader should know"]
 
 OUT is the folder of ``pirate benchmark TRACK --out OUT``. TRACK.md goes to the folder given, its pictures to a folder
-of their own beside it, with the row of every pair; pictures of an earlier page that this one does not show are removed.
+of their own beside it, with the latest row of every pair; pictures of an earlier page that this one does not show are
+removed.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import re
 import shutil
 from collections.abc import Sequence
@@ -34,10 +37,18 @@ def publish(out: Path, track: str, to: Path, notes: Sequence[str] = ()) -> Path:
             old.unlink()
     for name in sorted(shown):
         shutil.copyfile(out / "figures" / name, folder / name)
-    shutil.copyfile(out / ROWS, folder / ROWS)
+    (folder / ROWS).write_text(_latest((out / ROWS).read_text(encoding="utf-8")), encoding="utf-8")
     page = to / f"{track}.md"
     page.write_text(PICTURE.sub(rf"(<{track}/\1>)", text), encoding="utf-8")
     return page
+
+
+def _latest(rows: str) -> str:
+    """Of a method that was run on a pair more than once, the last row, which the page has; `rows` is a CSV."""
+    latest = {tuple(row[:2]): row for row in csv.reader(io.StringIO(rows))}
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(latest.values())
+    return text.getvalue()
 
 
 def main() -> None:
