@@ -47,7 +47,7 @@ from pirate.reporting.benchmark.scatter import aside, floored
 from pirate.reporting.benchmark.scores import before, having, on_pairs, scores
 from pirate.reporting.benchmark.stage import oriented, set_up
 from pirate.reporting.benchmark.tiles import Tiles, outlines
-from pirate.reporting.benchmark.training import read_history
+from pirate.reporting.benchmark.training import losses, read_history
 
 
 @pytest.fixture(autouse=True)
@@ -478,3 +478,18 @@ def test_what_draws_is_loaded_only_when_something_is_drawn() -> None:
             )
             for name in names:
                 assert (name or "").partition(".")[0] not in ("matplotlib", "PIL", "scipy"), file.name
+
+
+def test_titles_of_trainings_do_not_run_into_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    keep = style.save
+    monkeypatch.setattr(style, "save", lambda figure, path: drawn.append(figure) or keep(figure, path))
+    lines = [{"step": 1000.0 * i, "loss": 0.7 / i, "validation_loss": 0.61234 / i} for i in (1, 2, 3)]
+    names = ("VoxelMorph (half resolution)", "SYMNet (half resolution)")
+    losses(tmp_path / "t.png", dict.fromkeys(names, lines), "Training of the networks")
+    assert drawn[0].axes[0].get_title(loc="left") == "VoxelMorph (half resolution)\n0.2041 at step 3,000"
+    first, second = (axes._left_title.get_window_extent() for axes in drawn[0].axes)
+    assert first.x1 < second.x0
+    assert second.x1 <= drawn[0].bbox.x1

@@ -91,7 +91,7 @@ def _loss(axes: Any, history: History, name: str) -> None:
         axes.scatter(
             steps[best], values[best], s=90, facecolors="none", edgecolors=style.INK, linewidths=1.5, zorder=4
         )
-        told = f"{name}: {values[best]:.4g} at step {int(steps[best]):,}"
+        told = f"{name}\n{values[best]:.4g} at step {int(steps[best]):,}"  # a line each: names may be long
     every = np.concatenate(seen)
     if len(every):
         _limits(axes, every, float(values[0]) if len(values) else float(every[0]))
