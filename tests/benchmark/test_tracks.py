@@ -138,6 +138,19 @@ def test_names_choose_entries() -> None:
         keys("fast", "moon")
 
 
+def test_a_preset_that_the_tables_lack_gets_a_row_of_its_own() -> None:
+    found = chosen(entries(), ["greedy:sv", "greedy", "greedy:sv", "syn:cc"])
+    assert [e.key for e in found] == [START, "syn-cc", "greedy", "greedy-sv"]
+    assert (found[-1].method, found[-1].base, found[-1].group) == ("greedy:sv", "greedy", "main")
+    assert found[-1].digest(3) != found[-2].digest(3)
+    with pytest.raises(UsageError, match="greedy has no preset 'svx'; expected one of"):
+        chosen(entries(), ["greedy:svx"])
+    with pytest.raises(UsageError, match="there is no method 'moon'"):
+        chosen(entries(), ["moon:sv"])
+    with pytest.raises(UsageError, match="expected some of start"):
+        chosen(entries(), ["greedy:"])
+
+
 def test_obstacles_and_digests(tmp_path: Path) -> None:
     weights = tmp_path / "w.safetensors"
     weights.write_bytes(b"1")

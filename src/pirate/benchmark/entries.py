@@ -184,19 +184,22 @@ def chosen(
 
     Args:
         known: all.
-        names: keys, methods or groups; None takes all.
+        names: keys, methods, presets of rivals as ``METHOD:PRESET``, or groups; None takes all.
         skip: groups that are left out unless a name asks for one of theirs; "ablation" is all but "main".
     """
     left_out = {g for g in GROUPS if g != "main"} if "ablation" in skip else set()
     if names is None:
         return tuple(e for e in known if e.group not in left_out)
-    keys = {e.key for e in known}
     methods = {e.method if e.ours else e.base for e in known} | {e.method for e in known}
+    presets = [n for n in dict.fromkeys(names) if n.partition(":")[2] and n not in methods]
+    known = [*known, *(_of_preset(n) for n in presets)]
+    methods |= {e.method for e in known}
+    keys = {e.key for e in known}
     unknown = [n for n in names if n not in keys | methods | set(GROUPS)]
     if unknown or "" in names:
         raise UsageError(
             f"--methods {printable(', '.join(unknown))}: expected some of {', '.join(e.key for e in known)}, "
-            f"or the groups {', '.join(GROUPS)}."
+            f"or the groups {', '.join(GROUPS)}, or METHOD:PRESET of a rival."
         )
     groups = {n for n in names if n in GROUPS} - keys
     groups |= {"control", "tv"} if "ablation" in groups else set()
@@ -208,6 +211,12 @@ def chosen(
         or e.group in groups - left_out
         or {e.method, "" if e.ours else e.base} & others
     )
+
+
+def _of_preset(name: str) -> Entry:
+    """A row for ``METHOD:PRESET`` of a rival that the tables do not have by themselves."""
+    find(name)
+    return Entry(name.replace(":", "-"), f"`{name}`", name, "main")
 
 
 def weights_name(text: str) -> tuple[str, Path]:

@@ -400,7 +400,8 @@ def benchmark(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Comma list of rows, methods or groups (main, ablation, control, step, tv); default: all."
+            help="Comma list of rows, methods, METHOD:PRESET of rivals, or groups (main, ablation, control, step, tv); "
+            "default: all."
         ),
     ] = None,
     pairs: Annotated[
