@@ -26,7 +26,7 @@ from pirate.baselines import syn
 from pirate.baselines.child import THREADS
 from pirate.baselines.methods import METHODS
 from pirate.baselines.protocol import register_with
-from pirate.benchmark.cases import image_of, labels_of
+from pirate.benchmark.cases import image_of, labels_of, subjects_of
 from pirate.benchmark.rows import Row, read_rows
 from pirate.data.subjects import Subject, hippocampus, oasis2d, pairs
 from pirate.evaluation.statistics import bootstrap
@@ -126,10 +126,13 @@ def demons(data: Path, track: str, work: Path) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for name, own in found.items():
-        gain = np.array([own[p].dice - other[p].dice for p in own if p in other])
+        both = [p for p in own if p in other]
+        gain = np.array([own[p].dice - other[p].dice for p in both])
         compared = "- | -"
         if name != REFERENCE:
-            compared = f"{bootstrap(gain):+.4f} | {(gain > 0).sum()} of {len(gain)}"
+            compared = (
+                f"{bootstrap(gain, [subjects_of(p) for p in both]):+.4f} | {(gain > 0).sum()} of {len(gain)}"
+            )
         folds = " / ".join(
             f"{np.mean([getattr(r, key) for r in own.values()]):.4f}"
             for key in ("folds", "folds_forward", "ndv")
@@ -166,7 +169,7 @@ def main() -> None:
         "`log-demons` is our own implementation, with its default constants; they were chosen by hand on training "
         "pairs, 12 of `oasis2d` and 8 of `hippocampus`, which this command does not repeat. SimpleITK's two filters "
         "work at one resolution and have no velocity; `demons-sitk` is its fast symmetric forces, which the pages of "
-        "the benchmark show. The same pairs, starts and threads as there. Brackets: 95 % by bootstrap over the pairs."
+        "the benchmark show. The same pairs, starts and threads as there. Brackets: 95 %, as there."
     )
     text = [
         "# The rivals, checked", "",

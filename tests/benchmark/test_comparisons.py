@@ -58,6 +58,15 @@ def test_means_intervals_and_differences() -> None:
     low, high = interval(gap)
     wanted = f"{gap.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
     assert cell(main, "greedy", "DSC against `default`") == wanted
+    circle = {
+        p: f"s{i} <- s{(i + 1) % 12}" for i, p in enumerate(PAIRS)
+    }  # each pair shares a subject with two
+    rows = tuple(replace(r, pair=circle[r.pair]) for r in results().rows)
+    main = named(tables(results(pairs=tuple(circle.values()), rows=rows)), "main")
+    deviation = gap - gap.mean()
+    wider = max(1.0, math.sqrt(1 + 2 * (deviation @ np.roll(deviation, 1)) / (deviation @ deviation)))
+    low, high = (gap.mean() + wider * (end - gap.mean()) for end in (low, high))
+    assert cell(main, "greedy", "DSC against `default`") == f"{gap.mean():+.4f} [{low:+.4f}, {high:+.4f}]"
     assert cell(main, "pirate `default`", "DSC against `default`") == "-"
     assert cell(main, "greedy", "neg. JD %") == "1e-06"
     assert cell(main, "pirate `fast`", "neg. JD %") == "0"
@@ -164,6 +173,11 @@ def test_costs_and_landmarks() -> None:
     assert "DSC: mean" not in main.note
     assert "TRE: mean distance of the landmarks" in main.note
     assert "TRE against `default`: paired difference." in main.note
+    both = tuple(replace(r, dice=0.9) for r in lung)  # landmarks tell more than the overlap of a mask
+    assert (
+        "TRE against `default`"
+        in tables(replace(results(), track="lung", pairs=("p0",), rows=both))[0].columns
+    )
     nothing = named(tables(replace(results(), rows=())), "main")
     assert "threads. Bold" in nothing.note
     assert cell(main, "pirate `fast`", "TRE against `default`") == "+0.5000"

@@ -51,6 +51,7 @@ def write_volumes(folder: Path) -> None:
     (folder / "brain3d" / "subjects.csv").write_text("\n".join(lines) + "\n")
     for name in ("fixed", "moving"):
         write_nifti(folder / "lung" / f"{name}.nii.gz", image)
+        write_nifti(folder / "lung" / f"{name}_mask.nii.gz", (image > 0.3).astype(np.uint8))
         (folder / "lung" / f"{name}_landmarks_vox.txt").write_text("1.0 2.0 3.0\n4.0 5.0 6.0\n")
 
 
@@ -90,7 +91,8 @@ def test_volumes(volumes: Path) -> None:
     assert next(e.method for e in brain.entries() if e.key == "nodeo") == "nodeo:half"
     lung = of(Source("lung", volumes))
     (case,) = lung.cases
-    assert case.fixed_labels is None
+    assert case.fixed_labels is not None
+    assert set(np.unique(case.fixed_labels.data)) == {0, 1}
     assert case.fixed_points is not None
     np.testing.assert_allclose(case.fixed_points[0], [1, 2, 6])  # 2 mm slices
     assert not [e for e in lung.entries() if e.key == "gaussian"]  # there is nothing to calibrate it on

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pirate.evaluation.statistics import bootstrap, holm, paired, wilcoxon
+from pirate.evaluation.statistics import bootstrap, dependence, holm, paired, wilcoxon
 
 
 def test_the_bootstrap_is_the_normal_interval_for_many_values() -> None:
@@ -21,13 +21,32 @@ def test_the_bootstrap_is_the_normal_interval_for_many_values() -> None:
     assert bootstrap(x) == found  # repeatable
 
 
-def test_values_that_share_a_group_count_once() -> None:
+def test_values_of_one_subject_count_once() -> None:
     x = np.repeat(np.random.default_rng(2).normal(size=30), 10)
-    groups = np.repeat(np.arange(30), 10).tolist()
-    single, grouped = bootstrap(x), bootstrap(x, groups=groups)
-    ratio = (grouped.high - grouped.low) / (single.high - single.low)
-    assert ratio == pytest.approx(math.sqrt(10), rel=0.1)
-    assert grouped.mean == pytest.approx(single.mean)
+    who = [(str(i),) for i in np.repeat(np.arange(30), 10)]
+    single, together = bootstrap(x), bootstrap(x, who)
+    assert dependence(x, who) == pytest.approx(math.sqrt(10))
+    assert together.high - together.low == pytest.approx(math.sqrt(10) * (single.high - single.low))
+    assert together.mean == pytest.approx(single.mean)
+    alone = [(str(i),) for i in range(len(x))]
+    assert dependence(x, alone) == 1
+    assert bootstrap(x, alone) == single
+    assert bootstrap([1.0, 1.0], [("a", "b"), ("b", "a")]).low == 1  # nothing varies
+
+
+def test_intervals_cover_the_truth_where_pairs_share_subjects() -> None:
+    rng = np.random.default_rng(5)
+    possible = [(a, b) for a in range(40) for b in range(40) if a != b]
+    covered = {"alone": 0, "shared": 0}
+    for _ in range(100):
+        ease = rng.normal(0, 0.05, 40)  # a subject that is hard to align is so in every pair
+        chosen = [possible[i] for i in rng.permutation(len(possible))[:100]]
+        x = np.array([ease[a] + ease[b] for a, b in chosen]) + rng.normal(0, 0.01, 100)
+        who = [(str(a), str(b)) for a, b in chosen]
+        for name, found in (("alone", bootstrap(x)), ("shared", bootstrap(x, who))):
+            covered[name] += found.low <= 0 <= found.high
+    assert covered["alone"] < 75
+    assert covered["shared"] >= 88
 
 
 def test_the_interval_of_a_difference_excludes_zero_only_if_there_is_one() -> None:
@@ -40,6 +59,8 @@ def test_the_interval_of_a_difference_excludes_zero_only_if_there_is_one() -> No
 
 def test_missing_values_are_left_out() -> None:
     assert bootstrap([1.0, math.nan, 3.0]).mean == 2
+    who = [("a", "b"), ("c", "d"), ("a", "e")]
+    assert bootstrap([1.0, math.nan, 3.0], who) == bootstrap([1.0, 3.0], [who[0], who[2]])
     assert math.isnan(bootstrap([math.nan]).mean)
 
 

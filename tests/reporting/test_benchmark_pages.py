@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from html.parser import HTMLParser
@@ -71,7 +72,7 @@ def made(tmp_path: Path):
     for stem in ("results", "ablation", "odd name & <x>"):
         path = tmp_path / "figures" / f"{stem}.png"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"png")
+        path.write_bytes(f"png of {stem}".encode())
         figures.append(Figure(path, f"Figure {stem}", f"Caption of {EVIL}."))
     tables = [
         table(
@@ -101,9 +102,12 @@ def test_the_page_has_every_table_and_every_figure_once(made, tmp_path: Path) ->
     whole, figures = made
     write_page(whole, figures, tmp_path / "index.html")
     page = read(tmp_path / "index.html")
-    images = [unquote(a["src"] or "") for tag, a in page.tags if tag == "img"]
-    assert sorted(images) == sorted(f"figures/{f.path.name}" for f in figures)
-    assert all((tmp_path / name).is_file() for name in images)
+    images = [(a["alt"], a["src"] or "") for tag, a in page.tags if tag == "img"]
+    assert sorted(alt for alt, _ in images) == sorted(f.title for f in figures)
+    for (_, source), figure in zip(images, figures, strict=True):
+        kind, _, content = source.partition(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(content) == figure.path.read_bytes()
     assert sum(tag == "table" for tag, _ in page.tags) == 3
     for one in whole.tables:
         assert f"Title of {one.name}" in page.words
@@ -123,7 +127,9 @@ def test_nothing_comes_from_elsewhere_and_nothing_runs(made, tmp_path: Path) -> 
         v or "" for _, a in page.tags for k, v in a.items() if k in ("href", "src", "srcset", "action")
     ]
     assert addresses
-    assert not [v for v in addresses if re.match(r"[a-z]+:|//", v)]
+    assert not [v for v in addresses if re.match(r"[a-z]+:|//", v) and not v.startswith("data:image/png;")]
+    policy = next(a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a)
+    assert policy.startswith("default-src 'none';")
     assert not [k for _, a in page.tags for k in a if k.startswith("on")]
     style = re.search(r"<style>(.*?)</style>", (tmp_path / "index.html").read_text(), re.S)
     assert style is not None

@@ -60,6 +60,11 @@ def pair_name(fixed: str, moving: str) -> str:
     return f"{fixed} <- {moving}"
 
 
+def subjects_of(pair: str) -> tuple[str, ...]:
+    """Who takes part in a pair of this name: both sides of the arrow; a name without one stands for itself."""
+    return tuple(side.strip() for side in pair.split("<-"))
+
+
 def of_subjects(fixed: Subject, moving: Subject) -> Case:
     """The pair of two subjects, voxel on voxel if their arrays lie alike."""
     return Case(

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pirate.benchmark import paper
+from pirate.benchmark.cases import subjects_of
 from pirate.benchmark.entries import REFERENCE, START, Entry
-from pirate.benchmark.results import Results, bold, count, form, shown, titled
+from pirate.benchmark.results import RANKED_BY, Results, bold, count, form, shown, titled
 from pirate.benchmark.rows import Row
 from pirate.benchmark.tables import Table
 from pirate.evaluation.statistics import holm, paired, wilcoxon
@@ -51,7 +52,8 @@ def main(results: Results) -> Table:
         *(["TRE mm"] if landmarks else []),
         "similarity", "neg. JD %", "NDV %", "SDlogJ", "seconds",
     ]  # fmt: skip
-    measure = "dice" if labelled else "tre" if landmarks else "similarity_after"
+    there = [n for n in RANKED_BY if any(math.isfinite(getattr(r, n)) for r in results.rows)]
+    measure = there[0] if there else RANKED_BY[-1]
     p = corrected(results, own, measure)
     what = {"dice": "DSC", "tre": "TRE", "similarity_after": "similarity"}[measure]
     heading = ("method", "pairs", *columns, f"{what} against `default`", "p (Holm)", "paper")
@@ -83,7 +85,7 @@ def without_empty(
 
 MEANING = {
     "DSC [95 %]": "DSC: mean over the labels that both images hold, labels by nearest neighbour, brackets: 95 % by "
-    "bootstrap over the pairs",
+    "bootstrap over the pairs, wider where pairs that share a subject vary together",
     "HD95 mm": "HD95: mean over the labels",
     "TRE mm": "TRE: mean distance of the landmarks from where they belong",
     "similarity": "similarity: correlation of the fixed and the warped image",
@@ -106,14 +108,14 @@ def _main_note(results: Results, what: str, heading: Sequence[str]) -> str:
         "threads.",
     ]
     if f"{what} against `default`" in heading:
-        interval = " with its 95 % bootstrap interval" if len(results.pairs) > 1 else ""
+        interval = " with its 95 % interval, likewise" if len(results.pairs) > 1 else ""
         meanings.append(f"{what} against `default`: paired difference{interval}")
     if "p (Holm)" in heading:
         meanings.append("p: Wilcoxon's signed-rank test against `default`, corrected by Holm for all rows")
     if meanings:
         sentences.append(f"{'; '.join(meanings)}.")
     if "p (Holm)" in heading:
-        sentences.append("Pairs share subjects, so that true intervals are somewhat wider.")
+        sentences.append("Wilcoxon's test takes the pairs as independent.")
     if "paper" in heading:
         sentences.append(f"Paper: DSC / neg. JD % / seconds as printed ({source}).")
     sentences.append("Bold: the best of those that use no labels and have every pair.")
@@ -244,5 +246,5 @@ def _difference(results: Results, good: Mapping[str, Row], measure: str) -> str:
     if not both:
         return "-"
     ours, theirs = ([getattr(s[p], measure) for p in both] for s in (good, reference))
-    found = paired(ours, theirs)
+    found = paired(ours, theirs, [subjects_of(p) for p in both])
     return f"{found:+.4f}" if len(both) > 1 else f"{found.mean:+.4f}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pirate.benchmark.cases import subjects_of
 from pirate.benchmark.entries import START, Entry
 from pirate.benchmark.rows import Row
 from pirate.benchmark.timing import Timing
@@ -19,6 +20,10 @@ COLUMNS = {
     "NDV %": ("ndv", "fold", -1), "SDlogJ": ("sdlogj", ".3f", 0), "seconds": ("seconds", "time", -1),
 }  # fmt: skip
 """Heading to the name in a row, the format, and whether more (1) or less (-1) is better (0: it depends)."""
+
+RANKED_BY = ("tre", "dice", "similarity_after")
+"""What methods are compared by, the first that there is: landmarks, placed one by one, tell more than the overlap of
+labels, and labels more than intensities."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +70,7 @@ def shown(results: Results, entry: Entry, good: Mapping[str, Row], column: str) 
     """One cell."""
     mean = value(results, entry, good, column)
     if column == "DSC [95 %]" and len(good) > 1 and math.isfinite(mean):
-        found = bootstrap([r.dice for r in good.values()])
-        return f"{found.mean:.4f} [{found.low:.4f}, {found.high:.4f}]"
+        return f"{bootstrap([r.dice for r in good.values()], [subjects_of(p) for p in good]):.4f}"
     return form(mean, COLUMNS[column][1])
 
 

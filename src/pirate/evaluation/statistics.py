@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 DRAWS = 10_000
 """Samples of the bootstrap."""
+
+Subjects = Sequence[tuple[str, ...]]
+"""For each value, whom it was measured on."""
 
 
 @dataclass(frozen=True)
@@ -30,33 +34,47 @@ class Interval:
         return f"{self.mean:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
 
 
-def bootstrap(values: ArrayLike, seed: int = 0, groups: Sequence[object] | None = None) -> Interval:
+def bootstrap(values: ArrayLike, subjects: Subjects | None = None, seed: int = 0) -> Interval:
     """The mean of `values` (n,) and its 95 % interval by resampling (percentiles).
 
     Args:
         values: scores, or differences of scores of the same pairs; values that are not finite are left out.
+        subjects: for each value whom it was measured on, such as both subjects of a pair. Values that share somebody
+            are not independent, and the interval is made as much wider as they vary together (`dependence`). None
+            takes the values as independent.
         seed: of the resampling.
-        groups: one for each value; whole groups are drawn instead of single values, for values that share a
-            subject are not independent. None draws single values.
     """
     x = np.asarray(values, dtype=np.float64)
     keep = np.isfinite(x)
     if not keep.any():
         return Interval(np.nan, np.nan, np.nan)
-    named = [i if groups is None else groups[i] for i in np.flatnonzero(keep)]
-    order = {name: k for k, name in enumerate(dict.fromkeys(named))}
-    member = np.array([order[name] for name in named])
-    sums = np.bincount(member, x[keep])
-    sizes = np.bincount(member)
-    drawn = np.random.default_rng(seed).integers(len(sums), size=(DRAWS, len(sums)))
-    means = sums[drawn].sum(1) / sizes[drawn].sum(1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Interval(float(x[keep].mean()), float(low), float(high))
+    own = x[keep]
+    drawn = np.random.default_rng(seed).integers(len(own), size=(DRAWS, len(own)))
+    mean = float(own.mean())
+    low, high = np.percentile(own[drawn].mean(1), [2.5, 97.5])
+    wider = 1.0 if subjects is None else dependence(own, [subjects[i] for i in np.flatnonzero(keep)])
+    return Interval(mean, float(mean + wider * (low - mean)), float(mean + wider * (high - mean)))
 
 
-def paired(scores: ArrayLike, reference: ArrayLike, seed: int = 0) -> Interval:
-    """Mean of ``scores - reference`` (n,) over the same pairs, with its bootstrap interval."""
-    return bootstrap(np.asarray(scores, np.float64) - np.asarray(reference, np.float64), seed)
+def dependence(values: ArrayLike, subjects: Subjects) -> float:
+    """How much larger the standard error of the mean of `values` (n,) is because values share subjects; at least 1.
+
+    ``sqrt(sum_ij s_ij e_i e_j / sum_i e_i^2)``, e the deviations from the mean, s_ij 1 if i and j share somebody, else
+    0: the variance of a mean over pairs by Aronow, Samii and Assenova (2015) against that of independent values.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    deviation = x - x.mean()
+    shared = np.array([[bool({*a} & {*b}) for b in subjects] for a in subjects], dtype=np.float64)
+    alone = float(deviation @ deviation)
+    together = float(deviation @ shared @ deviation)
+    return math.sqrt(together / alone) if together > alone > 0 else 1.0
+
+
+def paired(
+    scores: ArrayLike, reference: ArrayLike, subjects: Subjects | None = None, seed: int = 0
+) -> Interval:
+    """Mean of ``scores - reference`` (n,) over the same pairs, with its interval as `bootstrap` has it."""
+    return bootstrap(np.asarray(scores, np.float64) - np.asarray(reference, np.float64), subjects, seed)
 
 
 def wilcoxon(scores: ArrayLike, reference: ArrayLike) -> float:

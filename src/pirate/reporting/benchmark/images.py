@@ -66,16 +66,16 @@ def warped(path: Path, stage: Stage, kept: Sequence[Kept], title: str) -> Path:
 
 
 def told(one: Kept) -> str:
-    """Dice, else landmark error, else correlation of a method on the pair; and its folds."""
+    """Landmark error, else Dice, else correlation of a method on the pair; and its folds."""
     row = one.row
     return f"{_first(row.dice, row.tre, row.similarity_after)} · folds {style.percent(row.folds)}"
 
 
 def _first(dice: float, tre: float, similarity: float) -> str:
     """The first number that there is; tre in mm."""
-    if np.isfinite(dice):
-        return f"Dice {dice:.3f}"
-    return f"TRE {tre:.2f} mm" if np.isfinite(tre) else f"correlation {similarity:.3f}"
+    if np.isfinite(tre):
+        return f"TRE {tre:.2f} mm"
+    return f"Dice {dice:.3f}" if np.isfinite(dice) else f"correlation {similarity:.3f}"
 
 
 def _cell(

@@ -1,7 +1,8 @@
-"""One HTML page of a benchmark: no script, nothing from the network, light and dark."""
+"""One HTML page of a benchmark, its pictures inside: no script, nothing from the network, light and dark."""
 
 from __future__ import annotations
 
+import base64
 import html
 import re
 from collections.abc import Sequence
@@ -17,6 +18,9 @@ from pirate.reporting.benchmark.verdict import verdict
 
 MARKED = ("main", "lung", "memory_time", "corner")
 """Tables in which our rows are told from rivals'."""
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""What a browser may load for the page: nothing but what is in it."""
 
 CSS = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1f2328; --faint: #59636e; --line: #d8dee4;
@@ -60,7 +64,7 @@ dt { color: var(--faint); } dd { margin: 0; }
 
 
 def write_page(measured: Measured, figures: Sequence[Figure], path: Path) -> None:
-    """Write the page; the figures stay where they are and are addressed from it."""
+    """Write the page with the figures in it, so that it can be handed on as one file."""
     parts = content.sections(measured.tables, figures)
     ours = {e.title for e in measured.entries if e.ours}
     body = [
@@ -74,10 +78,13 @@ def write_page(measured: Measured, figures: Sequence[Figure], path: Path) -> Non
         for table in part.tables:
             body += [f"<h3>{rich(table.title)}</h3>"] if table.title != part.title else []
             body.append(_table(table, ours if table.name in MARKED else set(), path))
-        body += [_figure(figure, path) for figure in part.figures]
+        body += [_figure(figure) for figure in part.figures]
         body.append("</section>")
     body += _made(measured)
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = (
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    )
     text = (
         f'<!DOCTYPE html>\n<html lang="en"><head>{head}<title>{html.escape(content.title(measured))}</title>'
         f"<style>{CSS}</style></head>\n<body><main>\n" + "\n".join(body) + "\n</main></body></html>\n"
@@ -123,10 +130,10 @@ def _table(table: Table, ours: set[str], page: Path) -> str:
     )  # fmt: skip
 
 
-def _figure(figure: Figure, page: Path) -> str:
-    address = html.escape(content.link(figure.path, page))
+def _figure(figure: Figure) -> str:
+    picture = base64.b64encode(figure.path.read_bytes()).decode("ascii")
     return (
-        f'<figure><a href="{address}"><img src="{address}" alt="{html.escape(figure.title)}" loading="lazy"></a>'
+        f'<figure><img src="data:image/png;base64,{picture}" alt="{html.escape(figure.title)}">'
         f"<figcaption><b>{rich(figure.title)}.</b> {rich(figure.caption)}</figcaption></figure>"
     )
 

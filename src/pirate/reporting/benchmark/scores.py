@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pirate.benchmark.cases import subjects_of
 from pirate.benchmark.entries import START, Entry
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.rows import Row
@@ -47,13 +48,14 @@ class Score:
 
     def interval(self, name: str) -> Interval:
         """Mean and 95 % interval of a column, in its unit."""
-        return bootstrap(self.values(name))
+        return bootstrap([getattr(row, name) for row in self.rows], [subjects_of(r.pair) for r in self.rows])
 
     def above(self, other: Score, name: str = "dice") -> Interval:
         """Mean and 95 % interval of this method's value minus the other's, on the pairs that both have."""
         theirs = {row.pair: getattr(row, name) for row in other.rows}
-        shared = [getattr(r, name) - theirs[r.pair] for r in self.rows if r.pair in theirs]
-        return bootstrap(shared)
+        own = [r for r in self.rows if r.pair in theirs]
+        gains = [getattr(r, name) - theirs[r.pair] for r in own]
+        return bootstrap(gains, [subjects_of(r.pair) for r in own])
 
     def shared(self, other: Score, name: str = "dice") -> int:
         """Number of pairs on which both have a finite value."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 from pirate.benchmark.measured import Measured
+from pirate.benchmark.results import RANKED_BY
 from pirate.evaluation.statistics import Interval
 from pirate.reporting.benchmark import scores as gathered
 from pirate.reporting.benchmark import style
@@ -16,7 +17,7 @@ from pirate.reporting.benchmark.scores import Score
 from pirate.reporting.benchmark.words import counted, listed, ranged, share
 
 CALLED = {"dice": "Dice", "tre": "landmark error", "similarity_after": "correlation of the images"}
-"""What methods are ranked by, the first that there is."""
+"""What methods may be ranked by, see `results.RANKED_BY`."""
 
 OTHERS = {"folds": "folds", "hd95": "HD95", "tre": "landmark error", "seconds": "time"}
 """In which less is better."""
@@ -45,8 +46,8 @@ def verdict(measured: Measured) -> str:
 
 
 def measure(found: Sequence[Score]) -> str:
-    """What methods are ranked by: Dice, else landmarks, else the correlation of the images."""
-    return next((name for name in CALLED if gathered.having(found, name)), "dice")
+    """What methods are ranked by: landmarks, else Dice, else the correlation of the images."""
+    return next((name for name in RANKED_BY if gathered.having(found, name)), "dice")
 
 
 def rank(found: Sequence[Score], by: str) -> list[Score]:
