@@ -29,10 +29,11 @@ AFFINE_START = (
 )
 """Of tracks whose images are not aligned yet."""
 
-_LUNG = (
-    "fixed.nii.gz", "moving.nii.gz", "fixed_mask.nii.gz", "moving_mask.nii.gz", "fixed_landmarks_vox.txt",
-    "moving_landmarks_vox.txt",
-)  # fmt: skip
+_LUNG = {
+    "fixed": "fixed.nii.gz", "moving": "moving.nii.gz", "fixed_labels": "fixed_mask.nii.gz",
+    "moving_labels": "moving_mask.nii.gz", "fixed_points": "fixed_landmarks_vox.txt",
+    "moving_points": "moving_landmarks_vox.txt",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,13 +198,13 @@ def _brain3d(source: Source) -> Track:
 
 def _lung(source: Source) -> Track:
     folder = source.data / "lung" if (source.data / "lung").is_dir() else source.data
-    paths = [folder / name for name in _LUNG]
-    absent = next((p for p in paths if not p.is_file()), None)
+    paths = {role: folder / name for role, name in _LUNG.items()}
+    absent = next((p for p in paths.values() if not p.is_file()), None)
     if absent is not None:
         raise reject(
             absent, "there is no such file", "the chest CT pair with its masks and landmarks", "Check --data."
         )
-    files = PairFiles("fixed <- moving", *paths)
+    files = PairFiles("fixed <- moving", split=None, **paths)
 
     @lru_cache(maxsize=1)
     def read(index: int) -> Case:
