@@ -157,6 +157,9 @@ def test_costs_and_landmarks() -> None:
     assert cell(costs, "greedy", "memory MB") == "512"
     assert cell(costs, "greedy", "seconds") == "2.00"
     assert cell(costs, "greedy", "training minutes") == "12.3"
+    own = named(tables(results(timings=timings, track="pairs")), "memory_time")
+    assert "paper" not in own.columns  # it is of other images
+    assert "Paper" not in own.note
     assert cell(named(found, "main"), "greedy", "seconds") == "2.00"
     assert cell(named(found, "main"), "pirate `fast`", "seconds") == "-"  # never mixed with other threads
     same = tuple(replace(r, threads=2) for r in results().rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -151,7 +152,7 @@ def test_killed_and_continued_it_gives_the_same_rows(
 def test_time_and_memory_alone_and_over_sizes(
     plan_of: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runners, "cores", lambda: 1)
+    monkeypatch.setattr(runners, "threads_allowed", lambda: 1)
     short = replace(entry("pirate"), options={**entry("pirate").options, "iterations": 50})
     plan = replace(plan_of(entry("start"), short, pairs=2, sizes=((16, 20), (24, 30))), timed_pairs=2)
     runner = Runner(plan, lambda p: None)
@@ -173,7 +174,7 @@ def test_an_interruption_ends_the_processes(plan_of: Callable[..., Plan]) -> Non
     members: list[object] = []
 
     def interrupt(progress: Progress | None) -> None:
-        if progress is not None:
+        if progress is not None and progress.done:
             raise KeyboardInterrupt
 
     runner = Runner(plan, interrupt)
@@ -194,9 +195,35 @@ def test_an_interruption_ends_the_processes(plan_of: Callable[..., Plan]) -> Non
 
 
 def test_the_clock_knows_what_each_entry_takes() -> None:
-    clock = Clock(["slow", "slow", "quick", "quick"], 2)
-    clock.spent["slow"], clock.spent["quick"] = [10.0], [1.0]
-    clock.left = {"slow": 1, "quick": 2}  # type: ignore[assignment]
-    told = clock.count("quick", "quick on p")
-    assert told.done == 1
-    assert told.seconds_left == pytest.approx((10 + 0.5) / 2, abs=0.1)
+    clock = Clock(2)
+    clock.expect(["slow", "slow", "quick", "quick", "quick"])
+    clock.spent["slow"] = [10.0]
+    assert clock.so_far() is None
+    clock.begin("quick", "quick on p")
+    waiting = clock.so_far()
+    assert waiting is not None
+    assert (waiting.what, waiting.done, waiting.total) == ("quick on p for 0 s", 0, 5)
+    told = clock.count("quick", "quick on p", ": failed")
+    assert (told.what, told.done, told.total) == ("quick on p: failed", 1, 5)
+    assert told.seconds_left == pytest.approx((2 * 10 + 2 * 0) / 2, abs=0.5)
+    assert clock.so_far() is None
+
+
+def test_the_count_is_of_everything_and_what_is_running_is_said(plan_of: Callable[..., Plan]) -> None:
+    plan = plan_of(*map(entry, ("start", "fast", "default")), pairs=2)
+    told: list[Progress] = []
+    runner = Runner(plan, lambda p: told.append(p) if p is not None else None)
+    runner.run()
+    ended = [p for p in told if " for " not in p.what]
+    assert [p.done for p in ended] == list(range(1, len(ended) + 1))
+    assert min(p.total for p in ended) >= 6
+    assert ended[-1].done == ended[-1].total
+    assert [p for p in told if re.search(r" on .* for \d+ s$", p.what)]
+
+
+def test_what_a_killed_run_left_is_cleared_away(plan_of: Callable[..., Plan]) -> None:
+    plan = plan_of(entry("start"))
+    left = plan.out / "work" / "pirate-killed"
+    left.mkdir(parents=True)
+    with crews.Crew(1, plan.track.source, plan.out, 1, lambda: None):
+        assert not left.exists()

@@ -19,6 +19,7 @@ from pirate.benchmark.entries import GROUPS, START, chosen, entries, weights_nam
 from pirate.benchmark.gathering import gather
 from pirate.benchmark.kept import Held, is_kept, path_of, read_held, roles, write_held
 from pirate.benchmark.lessons import effort, folders, lesson, peak_mb, trainable, why_not
+from pirate.benchmark.machine import THREADS
 from pirate.benchmark.plan import Plan, check_folder, in_order, read_record, usual, write_record
 from pirate.benchmark.rows import write_rows
 from pirate.benchmark.runner import Runner
@@ -220,12 +221,20 @@ def test_the_folder_is_checked(data: Path, tmp_path: Path) -> None:
 
 
 def test_usual_threads_and_order(data: Path, volumes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pirate.benchmark.plan.cores", lambda: 4)
+    for module in ("plan", "machine"):
+        monkeypatch.setattr(f"pirate.benchmark.{module}.cores", lambda: 4)
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
     slices, brains = of(Source("oasis2d", data, 1)), of(Source("brain3d", volumes))
     assert usual(slices, None, None) == (1, 4)
     assert usual(slices, 2, None) == (2, 2)
     assert usual(brains, None, None) == (4, 1)
     assert usual(brains, 1, 3) == (1, 3)
+    for text, threads in (("3", 3), ("8", 4), ("0", 4), ("many", 4)):
+        monkeypatch.setenv("OMP_NUM_THREADS", text)
+        assert usual(brains, None, None) == (threads, 1)
+    monkeypatch.setenv("PIRATE_NUM_THREADS", "2")
+    assert usual(brains, None, None) == (2, 1)
     first, others = in_order(entries())
     assert [e.key for e in first] == ["start", "default"]
     assert len(first) + len(others) == len(entries())

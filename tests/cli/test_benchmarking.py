@@ -35,7 +35,7 @@ Command = Callable[..., tuple[int, str, str]]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """One core, one process, no pictures: those have tests of their own."""
     monkeypatch.setattr("pirate.benchmark.runner.Crew", Inline)
-    monkeypatch.setattr("pirate.benchmark.runner.cores", lambda: 1)
+    monkeypatch.setattr("pirate.benchmark.runner.threads_allowed", lambda: 1)
     monkeypatch.setattr("pirate.cli.benchmark_training.cores", lambda: 1)
     monkeypatch.setattr(benchmarking, "draw_pages", lambda measured, out: None)
 

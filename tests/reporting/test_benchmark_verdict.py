@@ -73,6 +73,14 @@ def test_our_best_behind_two_rivals_names_both() -> None:
     )
 
 
+def test_few_pairs_are_said_to_be_few() -> None:
+    warning = "All this is of 6 pairs: their intervals are too narrow."
+    assert warning in verdict(measured([(OURS, rows(OURS, dice(0.8))), (SYN, rows(SYN, dice(0.7)))]))
+    many = [(one, rows(one, dice(mean) * 2)) for one, mean in ((OURS, 0.8), (SYN, 0.7))]
+    assert "too narrow" not in verdict(measured(many))
+    assert "too narrow" not in verdict(measured([(OURS, rows(OURS, [0.8])), (SYN, rows(SYN, [0.7]))]))
+
+
 def test_a_tie_is_called_level() -> None:
     text = verdict(measured([(OURS, rows(OURS, dice(0.78))), (SYN, rows(SYN, shuffled(0.78)))]))
     assert "our preset default is first" in text

@@ -181,7 +181,7 @@ def costs(results: Results) -> Table | None:
     if not results.timings:
         return None
     training = results.training or {}
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for entry in results.entries:
         timing, learned = results.timing(entry.key), training.get(entry.key, (math.nan, math.nan))
         if (
@@ -191,18 +191,22 @@ def costs(results: Results) -> Table | None:
         ):
             continue
         seconds, memory = (timing.median, timing.peak_mb) if timing is not None else (math.nan, math.nan)
-        cost = paper.COSTS.get(entry.key)
+        cost = paper.cost_of(results.track, entry.key)
         lines.append(
             (titled(results, entry), form(memory, ".0f"), form(seconds, "time"), form(learned[0], ".1f"),
-             form(learned[1], ".0f"), "-" if cost is None else str(cost))
+             form(learned[1], ".0f"), cost)
         )  # fmt: skip
+    heading, lines = without_empty(
+        ("method", "memory MB", "seconds", "training minutes", "training memory MB", "paper"), lines
+    )
+    printed = " Paper: MB of registering / MB of training / seconds of an epoch of training, on a GPU."
     threads = max(t.threads for t in results.timings)
     return Table(
         "memory_time", "Memory and running time",
         f"Each method alone in a fresh process, {threads} threads; memory: largest resident size of that process, for "
-        "other tools that of theirs. Training on this machine; of our priors as their cards tell. Paper: MB of "
-        "registering / MB of training / seconds of an epoch of training, on a GPU.",
-        ("method", "memory MB", "seconds", "training minutes", "training memory MB", "paper"), tuple(lines),
+        "other tools that of theirs. Training on this machine; of our priors as their cards tell."
+        + printed * ("paper" in heading),
+        heading, tuple(lines),
     )  # fmt: skip
 
 

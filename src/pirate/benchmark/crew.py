@@ -43,6 +43,7 @@ class Crew:
         self.members: list[_Member] = []
 
     def __enter__(self) -> Crew:
+        shutil.rmtree(self.out / "work", ignore_errors=True)  # of a run that was killed
         (self.out / "work").mkdir(parents=True, exist_ok=True)
         # torch's idle threads would otherwise spin on the cores that the compiled kernels and other processes want
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

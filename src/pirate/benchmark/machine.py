@@ -12,6 +12,8 @@ import pirate
 from pirate import kernels
 
 PACKAGES = ("torch", "numpy", "scipy", "antspyx", "SimpleITK", "picsl-greedy")
+THREADS = ("PIRATE_NUM_THREADS", "OMP_NUM_THREADS")
+"""What the kernels ask for the number of threads, the first that is set."""
 
 
 def described() -> dict[str, str]:
@@ -36,6 +38,12 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
+
+
+def threads_allowed() -> int:
+    """Threads of a registration that has the machine to itself: what the environment allows, at most the cores."""
+    named = next((v for name in THREADS if (v := os.environ.get(name, "").strip())), "")
+    return min(cores(), int(named)) if named.isdecimal() and int(named) else cores()
 
 
 def _memory() -> str:

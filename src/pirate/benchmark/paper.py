@@ -81,3 +81,9 @@ def of(track: str, key: str) -> str:
     """``DSC / negative JD % / seconds`` of an entry as printed; "-" where the paper has none."""
     found = {"oasis2d": OASIS, "brain3d": OASIS, "lung": EMPIRE10}.get(track, {}).get(key)
     return "-" if found is None else str(found)
+
+
+def cost_of(track: str, key: str) -> str:
+    """Memory and training time of an entry as printed; "-" where the paper has none, and for images of one's own."""
+    found = COSTS.get(key) if track in ("oasis2d", "hippocampus", "brain3d", "lung") else None
+    return "-" if found is None else str(found)

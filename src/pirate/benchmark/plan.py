@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pirate.benchmark.entries import REFERENCE, START, Entry
-from pirate.benchmark.machine import cores, described
+from pirate.benchmark.machine import cores, described, threads_allowed
 from pirate.benchmark.tracks import Track
 from pirate.errors import OutputError, printable, reject
 from pirate.io.atomic import sha256_of, write_json
@@ -170,7 +170,7 @@ def usual(track: Track, threads: int | None, jobs: int | None) -> tuple[int, int
     """Threads and jobs: one thread and a job for each core; of large volumes one job on all cores."""
     there = cores()
     if threads is None:
-        threads = there if track.all_cores else 1
+        threads = threads_allowed() if track.all_cores else 1
     return threads, jobs if jobs is not None else 1 if track.all_cores else max(1, there // threads)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,7 @@ from pirate.baselines.methods import METHODS
 from pirate.benchmark import kept
 from pirate.benchmark.crew import Crew, Named
 from pirate.benchmark.entries import REFERENCE, START, Entry
-from pirate.benchmark.machine import cores
+from pirate.benchmark.machine import threads_allowed
 from pirate.benchmark.plan import Plan, in_order
 from pirate.benchmark.rows import Row, append_row, failed, read_rows, write_rows
 from pirate.benchmark.timing import Size, Timing, read_sizes, read_timings, write_sizes, write_timings
@@ -44,7 +44,7 @@ class Progress:
 
 
 Observe = Callable[[Progress | None], None]
-"""Called after each registration, and again and again while waiting (None); what it raises ends the run soundly."""
+"""Called after each registration, and again and again while waiting; what it raises ends the run soundly."""
 
 
 class Runner:
@@ -55,6 +55,7 @@ class Runner:
         self.path = plan.out / "rows.csv"
         self.rows: dict[tuple[str, str], Row] = {}
         self._failures: dict[str, str] = {}
+        self._clock = Clock(plan.jobs)
 
     def run(self) -> None:
         """Every row that is not there yet."""
@@ -68,13 +69,20 @@ class Runner:
                 self._failures[entry.key] = why
                 self._record(failed(entry.key, self.plan.track.pairs[0], why), self.plan.made_from(entry, 0))
         first, others = in_order([e for e in self.plan.entries if e.key not in self._failures])
+        self._clock = Clock(self.plan.jobs)
         with self._crew(self.plan.jobs, self.plan.threads) as crew:
-            self._do(crew, [(e, i) for i in range(len(self.plan.track.pairs)) for e in first], frozenset())
+            every = [(e, i) for i in range(len(self.plan.track.pairs)) for e in first]
+            later = self._all_missing(self._blocks(others, frozenset()), frozenset())
+            self._do(crew, self._all_missing(every, frozenset()), later)
             shown = frozenset(self.roles().values())
-            self._do(crew, self._blocks([*first, *others], shown), shown)
+            self._do(crew, self._all_missing(self._blocks([*first, *others], shown), shown))
 
     def _crew(self, count: int, threads: int) -> Crew:
-        return Crew(count, self.plan.track.source, self.plan.out, threads, lambda: self.observe(None))
+        return Crew(count, self.plan.track.source, self.plan.out, threads, self._wait)
+
+    def _wait(self) -> None:
+        """Say what is running."""
+        self.observe(self._clock.so_far())
 
     def roles(self) -> dict[str, int]:
         """The pairs that are shown, by what they are shown for; of large volumes no typical one."""
@@ -93,15 +101,18 @@ class Runner:
                 wanted += [(entry, i) for i in block if i in own]
         return wanted
 
-    def _do(self, crew: Crew, wanted: Sequence[tuple[Entry, int]], shown: frozenset[int]) -> None:
-        """Those of the wanted entries and pairs that are not there yet; fields of the pairs `shown` are kept."""
-        missing = [job for e, i in wanted if (job := self._missing(e, i, i in shown)) is not None]
-        clock = Clock([job.entry.key for job in missing], self.plan.jobs)
-        for job, done in crew.do(self._tried(missing, clock)):
+    def _do(self, crew: Crew, missing: Sequence[Job], later: Sequence[Job] = ()) -> None:
+        """Run the jobs; `later` are those that will follow, for the time left."""
+        self._clock.expect([job.entry.key for job in (*missing, *later)])
+        for job, done in crew.do(self._tried(missing)):
             self._record(done.row, job.made_from)
             self._note_time(job, done)
-            what = f"{job.entry.key} on {done.row.pair}" + (": failed" if done.row.error else "")
-            self.observe(clock.count(job.entry.key, what))
+            what = f"{job.entry.key} on {done.row.pair}"
+            self.observe(self._clock.count(job.entry.key, what, ": failed" if done.row.error else ""))
+
+    def _all_missing(self, wanted: Sequence[tuple[Entry, int]], shown: frozenset[int]) -> list[Job]:
+        """The wanted entries and pairs that are not there yet; fields of the pairs `shown` are kept."""
+        return [job for e, i in wanted if (job := self._missing(e, i, i in shown)) is not None]
 
     def _missing(self, entry: Entry, pair: int, show: bool) -> Job | None:
         """The job that is left to do; None if all of it is there."""
@@ -112,18 +123,18 @@ class Runner:
             return None
         return Job(entry, pair, origin, self.plan.weights.get(entry.base), keep)
 
-    def _tried(self, jobs: Sequence[Job], clock: Clock) -> Iterator[Named]:
+    def _tried(self, jobs: Sequence[Job]) -> Iterator[Named]:
         """The jobs, without those of entries that have only failed."""
         for job in jobs:
             name, key = self.plan.track.pairs[job.pair], job.entry.key
             why = self._given_up(key)
             if not why:
-                clock.begin(key)
+                self._clock.begin(key, f"{key} on {name}")
                 yield job, name
                 continue
             row = failed(key, name, f"not tried, because it failed on {PATIENCE} pairs: {why}")
             self._record(row, job.made_from)
-            self.observe(clock.count(key, f"{key} on {name}: not tried"))
+            self.observe(self._clock.count(key, f"{key} on {name}", ": not tried"))
 
     def _given_up(self, key: str) -> str:
         """Why an entry is not tried further; empty if it is."""
@@ -145,61 +156,63 @@ class Runner:
         return range(min(1 if self.plan.large else self.plan.timed_pairs, len(self.plan.track.pairs)))
 
     def _time_origin(self, entry: Entry) -> str:
-        return _hash([self.plan.made_from(entry, i) for i in self._timed], cores())
+        return _hash([self.plan.made_from(entry, i) for i in self._timed], threads_allowed())
 
     def _note_time(self, job: Job, done: Done) -> None:
         """Another tool that ran alone on all cores, on the one pair that is timed, need not run again for that."""
-        alone = self.plan.jobs == 1 and self.plan.threads == cores()
+        alone = self.plan.jobs == 1 and self.plan.threads == threads_allowed()
         tool = job.entry.base in METHODS and METHODS[job.entry.base].child
         if alone and tool and list(self._timed) == [job.pair] and not done.row.error:
             path, key = self.plan.out / "timing.csv", job.entry.key
             others = [t for t in read_timings(path) if t.entry != key]
-            own = Timing(key, (done.row.seconds,), done.peak_mb, cores(), "", self._time_origin(job.entry))
+            own = Timing(
+                key, (done.row.seconds,), done.peak_mb, threads_allowed(), "", self._time_origin(job.entry)
+            )
             write_timings(path, [*others, own])
 
     def time_alone(self) -> list[Timing]:
         """Each entry in a fresh process with all cores, one after the other."""
-        path, threads, pairs = self.plan.out / "timing.csv", cores(), self._timed
+        path, threads, pairs = self.plan.out / "timing.csv", threads_allowed(), self._timed
         found = {t.entry: t for t in read_timings(path)}
-        todo = [
-            e
-            for e in self.plan.entries
-            if e.key != START and not self.plan.obstacle(e) and not self._given_up(e.key)
-        ]
-        clock = Clock([e.key for e in todo], 1)
+        todo = []
+        for entry in self.plan.entries:
+            if entry.key != START and not self.plan.obstacle(entry) and not self._given_up(entry.key):
+                old = found.get(entry.key)
+                if old is None or old.made_from != self._time_origin(entry) or old.error:
+                    todo.append(entry)
+        self._clock = Clock(1)
+        self._clock.expect([e.key for e in todo])
         for entry in todo:
             origin = self._time_origin(entry)
-            if entry.key not in found or found[entry.key].made_from != origin or found[entry.key].error:
-                jobs = [Job(entry, i, origin, self.plan.weights.get(entry.base)) for i in pairs]
-                done = self._alone(jobs, threads)
-                errors = [d.row.error for d in done if d.row.error]
-                seconds = tuple(d.row.seconds for d in done if not d.row.error)
-                peak = max((d.peak_mb for d in done if not d.row.error), default=math.nan)
-                found[entry.key] = Timing(
-                    entry.key, seconds, peak, threads, errors[0] if errors else "", origin
-                )
-                write_timings(path, list(found.values()))
-            self.observe(clock.count(entry.key, f"{entry.key} alone"))
+            jobs = [Job(entry, i, origin, self.plan.weights.get(entry.base)) for i in pairs]
+            done = self._alone(jobs, threads, f"{entry.key} alone")
+            errors = [d.row.error for d in done if d.row.error]
+            seconds = tuple(d.row.seconds for d in done if not d.row.error)
+            peak = max((d.peak_mb for d in done if not d.row.error), default=math.nan)
+            found[entry.key] = Timing(entry.key, seconds, peak, threads, errors[0] if errors else "", origin)
+            write_timings(path, list(found.values()))
         return [found[e.key] for e in self.plan.entries if e.key in found]
 
     def scale(self) -> list[Size]:
         """Time and memory over sizes, each in a fresh process with all cores."""
-        path, threads = self.plan.out / "scaling.csv", cores()
+        path, threads = self.plan.out / "scaling.csv", threads_allowed()
         found = {(s.entry, s.shape): s for s in read_sizes(path)}
         able = [e for e in self.plan.entries if e.key in SCALED and not self.plan.obstacle(e)]
-        wanted = [(e, shape) for shape in self.plan.track.sizes for e in able]
-        clock = Clock([e.key for e, _ in wanted], 1)
-        for entry, shape in wanted:
-            origin = _hash([self.plan.made_from(entry, 0), str(shape)], threads)
-            old = found.get((entry.key, shape))
-            if old is None or old.made_from != origin or old.error:
-                options: dict[str, Any] = {"iterations": SHORT} if entry.paper else {}
-                job = Job(entry, 0, origin, shape=shape, options=options)
-                found[entry.key, shape] = _size(
-                    entry, shape, self._alone([job], threads)[0], origin, self._whole(entry)
-                )
-                write_sizes(path, list(found.values()))
-            self.observe(clock.count(entry.key, f"{entry.key} at {'x'.join(map(str, shape))}"))
+        wanted = []
+        for shape in self.plan.track.sizes:
+            for entry in able:
+                origin = _hash([self.plan.made_from(entry, 0), str(shape)], threads)
+                old = found.get((entry.key, shape))
+                if old is None or old.made_from != origin or old.error:
+                    wanted.append((entry, shape, origin))
+        self._clock = Clock(1)
+        self._clock.expect([e.key for e, _, _ in wanted])
+        for entry, shape, origin in wanted:
+            options: dict[str, Any] = {"iterations": SHORT} if entry.paper else {}
+            job = Job(entry, 0, origin, shape=shape, options=options)
+            done = self._alone([job], threads, f"{entry.key} at {'x'.join(map(str, shape))}")[0]
+            found[entry.key, shape] = _size(entry, shape, done, origin, self._whole(entry))
+            write_sizes(path, list(found.values()))
         return list(found.values())
 
     def _whole(self, entry: Entry) -> int:
@@ -207,43 +220,59 @@ class Runner:
         own = self.rows.get((entry.key, self.plan.track.pairs[0]))
         return own.iterations if own is not None and own.iterations else entry.options.get("iterations", 500)
 
-    def _alone(self, jobs: Sequence[Job], threads: int) -> list[Done]:
+    def _alone(self, jobs: Sequence[Job], threads: int, what: str) -> list[Done]:
+        """Jobs of one entry in a fresh process."""
         named = iter([(job, self.plan.track.pairs[job.pair]) for job in jobs])
+        self._clock.begin(jobs[0].entry.key, what)
         with self._crew(1, threads) as crew:
-            return [found for _, found in crew.do(named)]
+            done = [found for _, found in crew.do(named)]
+        self.observe(self._clock.count(jobs[0].entry.key, what))
+        return done
 
 
 class Clock:
     """Guesses how long the rest will take: of each entry what it took so far, of unknown ones the mean of all."""
 
-    def __init__(self, keys: Sequence[str], jobs: int) -> None:
-        self.left: dict[str, int] = defaultdict(int)
-        for key in keys:
-            self.left[key] += 1
-        self.total, self.jobs, self.done = len(keys), jobs, 0
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.done, self.left = jobs, 0, Counter[str]()
         self.spent: dict[str, list[float]] = defaultdict(list)
-        self.started: dict[str, list[float]] = defaultdict(list)
-        self.last = time.monotonic()
+        self.running: dict[str, float] = {}
 
-    def begin(self, key: str) -> None:
-        """A registration by `key` begins."""
-        self.started[key].append(time.monotonic())
+    @property
+    def total(self) -> int:
+        """What is done and what is left."""
+        return self.done + self.left.total()
 
-    def count(self, key: str, what: str) -> Progress:
-        """One by `key` has ended."""
-        now = time.monotonic()
-        begun = self.started[key].pop(0) if self.started[key] else self.last
-        self.spent[key].append(now - begun)
-        self.last = now
+    def expect(self, keys: Sequence[str]) -> None:
+        """What is left to do from now on, by the key of the entry."""
+        self.left = Counter(keys)
+
+    def begin(self, key: str, what: str) -> None:
+        """`what`, by the entry `key`, begins."""
+        self.running[what] = time.monotonic()
+
+    def count(self, key: str, what: str, how: str = "") -> Progress:
+        """It has ended, `how`."""
+        begun = self.running.pop(what, None)
+        if begun is not None:
+            self.spent[key].append(time.monotonic() - begun)
         self.left[key] -= 1
         self.done += 1
+        return Progress(what + how, self.done, self.total, self._rest())
+
+    def so_far(self) -> Progress | None:
+        """What has been running for longest; None if nothing is."""
+        if not self.running:
+            return None
+        what, begun = min(self.running.items(), key=lambda one: one[1])
+        seconds = time.monotonic() - begun
+        return Progress(f"{what} for {seconds:.0f} s", self.done, self.total, self._rest())
+
+    def _rest(self) -> float:
         every = [s for values in self.spent.values() for s in values]
-        usual = sum(every) / len(every)
-        rest = sum(
-            n * (sum(self.spent[k]) / len(self.spent[k]) if self.spent[k] else usual)
-            for k, n in self.left.items()
-        )
-        return Progress(what, self.done, self.total, rest / self.jobs)
+        usual = sum(every) / len(every) if every else math.nan
+        known = {key: sum(values) / len(values) for key, values in self.spent.items()}
+        return sum(n * known.get(key, usual) for key, n in self.left.items() if n > 0) / self.jobs
 
 
 def _size(entry: Entry, shape: tuple[int, ...], done: Done, origin: str, whole: int) -> Size:

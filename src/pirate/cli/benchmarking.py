@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -215,10 +216,12 @@ class Watch:
             return
         if now - self.spoken > INTERVAL or progress.done == progress.total:
             self.spoken = now
-            left = _duration(progress.seconds_left)
-            sys.stderr.write(
-                f"{progress.done} of {progress.total}, {printable(progress.what)}, about {left} left\n"
+            left = (
+                ""
+                if math.isnan(progress.seconds_left)
+                else f", about {_duration(progress.seconds_left)} left"
             )
+            sys.stderr.write(f"{progress.done} of {progress.total}, {printable(progress.what)}{left}\n")
 
 
 def _duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from pirate.baselines.child import EXTRA
 from pirate.baselines.methods import METHODS, Method, find
+from pirate.settings import SMALL
 from pirate.settings import preset as preset_for
 
 
@@ -27,6 +28,10 @@ def run(name: str | None) -> None:
     if constants is None:
         return
     typer.echo(f"  settings{f' of {preset}' if preset else ''}, for --set NAME=VALUE:")
+    if method.ours and preset_for(method.name, 3) != preset_for(method.name, 3, SMALL):
+        typer.echo(
+            f"    (3-D; volumes of up to {SMALL:,} voxels, and slices, have constants of their own: run.json)"
+        )
     for key, value in dataclasses.asdict(constants).items():
         typer.echo(f"    {key}={json.dumps(value)}")
 

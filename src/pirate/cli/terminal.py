@@ -29,15 +29,19 @@ def configure_log(quiet: bool) -> None:
 
 
 class Interrupts:
-    """Remembers Ctrl-C: Python drops the exception where it strikes inside a callback of the interpreter's own."""
+    """Remembers Ctrl-C, and the signal by which a scheduler ends a job.
+
+    Python drops the exception where it strikes inside a callback of the interpreter's own.
+    """
 
     def __init__(self) -> None:
         self.seen = False
 
     def watch(self) -> None:
-        """Take over SIGINT; only the main thread may."""
+        """Take over SIGINT and SIGTERM; only the main thread may."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._strike)
+            signal.signal(signal.SIGTERM, self._strike)
 
     def _strike(self, number: int, frame: FrameType | None) -> None:
         self.seen = True

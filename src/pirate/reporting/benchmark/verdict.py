@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pirate.benchmark.comparisons import FEW
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.results import RANKED_BY
 from pirate.evaluation.statistics import Interval
@@ -40,7 +41,13 @@ def verdict(measured: Measured) -> str:
     if not free:
         sentences = ["No method that uses no labels has a result."]
     else:
-        sentences = [_first(free, by), *_unfolded(free, by), *_ours(free, by), *_elsewhere(free, by)]
+        sentences = [
+            _first(free, by),
+            *_unfolded(free, by),
+            *_ours(free, by),
+            *_elsewhere(free, by),
+            *_few(most),
+        ]
     fewer = [_fewer(s, free[0], by) for s in having if s not in ranked and free]
     return " ".join([*sentences, *_supervised(ranked, free, by), *fewer, *_missing(found, by)])
 
@@ -101,6 +108,11 @@ def _first(free: Sequence[Score], by: str) -> str:
         )
     only = "; one pair gives no interval" if shared == 1 else ""
     return f"{text}. It leads {named(second)} ({_told(second, by)}) by {_gap(best, second, by)}{where}{only}."
+
+
+def _few(pairs: int) -> list[str]:
+    """A warning where there are several pairs, but not enough for an interval to be trusted."""
+    return [f"All this is of {pairs} pairs: their intervals are too narrow."] if 1 < pairs < FEW else []
 
 
 def _unfolded(free: Sequence[Score], by: str) -> list[str]:
