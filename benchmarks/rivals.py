@@ -152,7 +152,9 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tracks", nargs="+", choices=TRACKS, default=TRACKS, help="on which the demons are run")
+    parser.add_argument(
+        "--tracks", nargs="+", choices=TRACKS, default=TRACKS, help="on which the demons are run"
+    )
     own = parser.parse_args()
     planes = oasis2d(own.data, split="validation")
     volumes = hippocampus(own.data, split="validation")
