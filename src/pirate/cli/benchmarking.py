@@ -21,7 +21,7 @@ from pirate.benchmark.plan import Plan, check_folder, read_record, usual, write_
 from pirate.benchmark.rows import read_rows
 from pirate.benchmark.runner import Progress, Runner
 from pirate.benchmark.tables import write_table
-from pirate.benchmark.tracks import NAMES, Source, Track, of
+from pirate.benchmark.tracks import KINDS, NAMES, Source, Track, of
 from pirate.cli.benchmark_training import train_all
 from pirate.cli.terminal import INTERVAL, configure_log, interrupts
 from pirate.errors import QualityError, UsageError, printable, reject
@@ -64,7 +64,7 @@ class Request:
     @property
     def source(self) -> Source:
         """Where the pairs come from."""
-        if self.track in NAMES and self.data is None:
+        if self.track in (*NAMES, *KINDS) and self.data is None:
             raise UsageError(f"the track {self.track} needs --data, the folder that holds it.")
         return Source(self.track, self.data or Path(), self.pairs)
 
@@ -105,8 +105,8 @@ def _entries(request: Request, track: Track) -> tuple[Entry, ...]:
     there = {row.entry for row in read_rows(request.out / "rows.csv")} if request.only_page else set()
     skip = request.skipped if request.only_page or _ablation_pairs(request, track) else ["ablation"]
     found = chosen(track.entries(), None, skip)
-    # nobody knows whether images without a training set show what a supervised prior has learned
-    return tuple(e for e in found if track.training or not e.supervised or e.key in there)
+    # nobody knows whether other images than those of our own tracks show what a supervised prior has learned
+    return tuple(e for e in found if track.training in NAMES or not e.supervised or e.key in there)
 
 
 def _run(plan: Plan, watch: Watch, skip: Sequence[str]) -> int:
