@@ -28,7 +28,7 @@ from pirate.data.training_sets import public
 from pirate.errors import InputError, OutputError, QualityError, UsageError
 from pirate.grid import Grid
 from pirate.io.nifti import write_image
-from pirate.io.weights import Card, save_weights
+from pirate.io.weights import Card, load_weights, save_weights
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -306,3 +306,42 @@ def test_a_missing_brain_ends_in_a_sentence(pirate_command: Command, tmp_path: P
     code, _, heard = pirate_command("benchmark", "brain3d", "--data", tmp_path, "--out", tmp_path / "out")
     assert code == 3
     assert "a/norm.nii.gz: there is no such file" in heard
+
+
+def test_a_training_that_a_limit_cut_short_goes_on_without_it(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lessons.STEPS, ("oasis2d", "voxelmorph"), 2)
+    track = of(asked.source)
+    task = lessons.lesson(track, "voxelmorph", asked.out)
+    short = dataclasses.replace(asked, minutes_per_training=1e-6)
+    run(short)
+    assert load_weights(task.weights)[1].metrics["ended"] == "minutes"
+    before = task.weights.read_bytes()
+    assert lessons.finished(task, 1e-6)
+    assert not lessons.finished(task, 1.0)
+    assert not lessons.finished(task, 0)
+    with monkeypatch.context() as change:
+        change.setattr(benchmarking, "train_all", None)
+        run(short)  # the same limit: nothing more is to be had
+        run(dataclasses.replace(asked, no_training=True))  # what there is is taken
+    assert task.weights.read_bytes() == before
+    run(asked)
+    metrics = load_weights(task.weights)[1].metrics
+    assert (metrics["ended"], metrics["steps"]) == ("steps", 2)
+    assert lessons.finished(task, 0)
+    assert lessons.finished(task, 1e-6)
+    monkeypatch.setattr(benchmarking, "train_all", None)  # it is not started again
+    run(asked)
+
+
+def test_a_training_that_was_asked_to_stop_is_not_finished(asked: Request) -> None:
+    card = Card("a test", {"kind": "voxelmorph"}, 2, 0.0, 0.0, 1.0, "phantoms", False, "2026-01-01")
+    task = lessons.Lesson("voxelmorph", "oasis2d", asked.out, 2)
+    assert not lessons.finished(task, 0)
+    asked.out.mkdir()
+    for ended, expected in (("asked", False), ("patience", True), ("steps", True)):
+        told = dataclasses.replace(card, metrics={"ended": ended, "minutes": 3.0})
+        save_weights(task.weights, {"w": torch.zeros(1)}, told)
+        assert lessons.finished(task, 0) is expected
+        assert lessons.finished(task, 5.0) is expected

@@ -21,6 +21,7 @@ from pirate.io.atomic import sha256_of
 from pirate.io.weights import Scalar, load_weights
 from pirate.settings import preset
 from pirate.training.plan import Precision
+from pirate.training.task import Ended
 
 SCHEDULE = "reduced"
 STEPS = {
@@ -44,6 +45,9 @@ PLUS_LOSS = {
 }  # fmt: skip
 """How the weights of PIRATE+ that ship were tuned, by the names of ``pirate train deq``. On these tracks it is done
 again, minutes on a core, to show the evaluations that it takes; the tables have the weights that ship."""
+
+ROUNDING = 0.01
+"""Of the minutes on a card."""
 
 MEMORY = "memory.json"
 """In the folder of a training: its peak memory."""
@@ -101,6 +105,19 @@ def equilibrium(track: Track, entries: tuple[Entry, ...], out: Path) -> Lesson |
     digest.update(_content(track).encode())
     folder = out / "training" / f"{PLUS}-{digest.hexdigest()[:12]}"
     return Lesson(PLUS, track.training, folder, PLUS_STEPS, start=weights)
+
+
+def finished(task: Lesson, minutes: float) -> bool:
+    """Whether a training has ended by its steps or its patience; one that a limit cut short goes on under a longer one.
+
+    Args:
+        task: which.
+        minutes: the limit now; 0 is none.
+    """
+    found = _metrics(task.weights)
+    if found.get("ended") == Ended.MINUTES.name.lower():
+        return 0 < minutes <= _minutes(found) + ROUNDING
+    return found.get("ended") in (Ended.STEPS.name.lower(), Ended.PATIENCE.name.lower())
 
 
 def usual_precision() -> Precision:

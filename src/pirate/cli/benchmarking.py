@@ -15,7 +15,7 @@ from pirate.benchmark import lessons
 from pirate.benchmark.elapsed import Clock
 from pirate.benchmark.entries import Entry, chosen, weights_name
 from pirate.benchmark.gathering import gather
-from pirate.benchmark.lessons import Lesson, equilibrium, lesson, trainable, why_not
+from pirate.benchmark.lessons import Lesson, equilibrium, finished, lesson, trainable, why_not
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.plan import Plan, check_folder, read_record, usual, write_record
 from pirate.benchmark.rows import read_rows
@@ -181,13 +181,14 @@ def _weights(
             continue
         task = lesson(track, method, request.out)
         found[method] = task.weights
-        if not task.weights.is_file():
+        if not finished(task, request.minutes_per_training):
             tasks.append(task)
     if request.no_training:
-        reasons |= {task.method: "not trained: --no-training" for task in tasks}
+        untrained = [task.method for task in tasks if not task.weights.is_file()]
+        reasons |= dict.fromkeys(untrained, "not trained: --no-training")
         return {m: path for m, path in found.items() if m not in reasons}, reasons
     plus = equilibrium(track, entries, request.out)
-    if plus is not None and not plus.weights.is_file():
+    if plus is not None and not finished(plus, request.minutes_per_training):
         tasks.append(plus)
     if tasks:
 
