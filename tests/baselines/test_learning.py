@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.conftest import blobs, labels_of
@@ -84,6 +86,27 @@ def test_examples_are_pairs_of_different_subjects_of_one_source() -> None:
     assert len(seen) == 8  # 3 * 2 + 2 ordered pairs
     again = made.example(generator(0, 5))
     assert again["fixed"] is made.example(generator(0, 5))["fixed"]
+
+
+def test_examples_are_the_pairs_that_are_allowed() -> None:
+    found = people()
+    made = PairTask(*small("voxelmorph"), found, [(found[0], found[1])], [(0, 3), (4, 2)])
+    drawn = {
+        tuple(next(s.name for s in found if s.image is made.example(generator(0, k))[role]) for role in roles)
+        for k in range(20)
+        for roles in [("fixed", "moving")]
+    }
+    assert drawn == {("s0", "s3"), ("s4", "s2")}
+
+
+def test_a_pose_is_found_in_the_world_that_the_axes_tell() -> None:
+    """The same subject with two axes of its array reversed: the turn is undone, which no affine near 1 could do."""
+    whole = person((1.0, 0.5, -0.5), "a", shape=(24, 26, 22))
+    turned = Posed("b", "one", whole.image.flip(1, 2), None, (1.0, 1.0, 1.0), np.diag([-1.0, -1.0, 1.0]))
+    found = posed(turned, replace(whole, axes=np.eye(3)), "rigid")
+    assert float((found.image - whole.image).abs().mean()) < 0.02
+    assert found.axes is not None
+    np.testing.assert_array_equal(found.axes, np.eye(3))
 
 
 def test_dice_is_measured_at_full_resolution() -> None:

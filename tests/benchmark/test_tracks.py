@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +13,11 @@ import numpy as np
 import pytest
 from tests.benchmark.conftest import entry, row, write_slices
 from tests.conftest import blobs, labels_of
+from tests.data.layout_samples import candi, empire, learn2reg, neurite
 
 from pirate import settings
 from pirate.baselines.methods import METHODS
+from pirate.baselines.symnet import SYMNet, SYMNetLoss
 from pirate.benchmark import elapsed, lessons
 from pirate.benchmark.entries import GROUPS, START, chosen, entries, weights_name
 from pirate.benchmark.gathering import gather
@@ -25,6 +29,9 @@ from pirate.benchmark.rows import write_rows
 from pirate.benchmark.runner import Runner
 from pirate.benchmark.tracks import BRAINS, Source, of
 from pirate.data import subjects
+from pirate.data.layouts import READERS
+from pirate.data.reading import People
+from pirate.data.training_sets import Usual, public
 from pirate.denoisers import zoo
 from pirate.errors import InputError, OutputError, UsageError
 from pirate.settings import preset
@@ -111,6 +118,74 @@ def test_what_is_not_there_is_refused(tmp_path: Path, volumes: Path) -> None:
         of(Source(str(table), Path()))
     track = of(Source(str(table), Path(), 1))
     assert (track.name, track.ndim, track.affine, track.training) == ("pairs", 3, "affine", "")
+
+
+def test_public_data_sets(tmp_path: Path) -> None:
+    """Validation subjects only, pairs that the set names where it does, and a word about both."""
+    neurite(tmp_path / "neurite-oasis", 10)
+    neurite(tmp_path / "neurite-oasis-2d", 10, plane=True)
+    candi(tmp_path / "candi", tuple(f"HC_{i:03d}" for i in range(8)))
+    empire(tmp_path / "empire10")
+    learn2reg(tmp_path / "learn2reg")
+    made = {kind: of(Source(kind, tmp_path / kind)) for kind in READERS}
+    for kind, track in made.items():
+        assert (track.name, track.training) == (kind, kind)
+        assert track.ndim == (2 if kind.endswith("2d") else 3)
+        assert track.affine == ("none" if kind.startswith("neurite") else "affine")
+        validating = {e.name for e in public(kind, tmp_path / kind).entries("validation")}
+        shown = {Path(image.name).name.split(".")[0] for c in track.cases for image in (c.fixed, c.moving)}
+        assert shown <= validating
+        learned = {Path(i.name).name.split(".")[0] for c in track.calibration() for i in (c.fixed, c.moving)}
+        assert not learned & validating
+        assert all(c.fixed_labels is not None for c in track.cases)
+        assert track.entries()
+    assert made["empire10"].cases[0].fixed.name.endswith("_Fixed.mhd")
+    assert made["empire10"].cases[0].moving.name.endswith("_Moving.mhd")
+    assert made["learn2reg"].pairs == ("OASIS_0005_0000<-OASIS_0006_0000",)
+    points = made["learn2reg"].cases[0].fixed_points
+    assert points is not None
+    np.testing.assert_allclose(points[0], [1, 2, 3])
+    assert "as the set says. The pairs are those that the set names." in made["learn2reg"].note
+    assert "perhaps of some of these" in made["learn2reg"].note
+    assert "Labels of fewer than 1000 voxels" in made["candi"].note
+    assert "divided by seed 0: 20 % are for validation. The pairs were drawn by seed 0." in made["candi"].note
+    assert made["candi"].title == "CANDI"
+
+
+def test_of_a_large_set_few_brains_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    neurite(tmp_path, 10)
+    asked: list[str] = []
+    read = People.__getitem__
+    monkeypatch.setattr(People, "__getitem__", lambda people, name: asked.append(name) or read(people, name))
+    track = of(Source("neurite-oasis", tmp_path, 1))
+    assert asked == []
+    _ = track.cases[0]
+    assert len(asked) == 2
+    monkeypatch.setattr("pirate.benchmark.tracks.LARGE", 100)
+    whole = of(Source("neurite-oasis", tmp_path))
+    assert (whole.all_cores, whole.few, whole.ablation_pairs) == (True, {"syn-cc": 1}, 2)
+    assert "--weights gradirn=FILE" in why_not(whole, "gradirn")
+    assert len(whole.calibration()) == 1
+
+
+def test_landmarks_of_drawn_pairs_stay_on_the_images_as_they_are(tmp_path: Path) -> None:
+    table = learn2reg(tmp_path) / "OASIS_dataset.json"
+    free = json.loads(table.read_text())
+    del free["training_paired_images"], free["registration_val"]
+    for kind in ("images", "labels", "keypoints"):  # ten people, two of whom validate
+        for path in sorted((tmp_path / f"{kind}Tr").iterdir())[:4]:
+            shutil.copy(path, path.with_name(path.name.replace("OASIS_0", "OASIS_1")))
+    names = sorted(path.name for path in (tmp_path / "imagesTr").iterdir())
+    free["training"] = [{"image": f"./imagesTr/{name}"} for name in names]
+    table.write_text(json.dumps(free))
+    track = of(Source("learn2reg", tmp_path))
+    assert len(track.pairs) == 2
+    assert all(c.fixed_points is not None and c.moving_points is not None for c in track.cases)
+
+
+def test_a_set_without_a_pair_for_validation_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no pair is for validation"):
+        of(Source("empire10", empire(tmp_path, ("01",))))
 
 
 def test_keys_are_unique_and_groups_known() -> None:
@@ -240,7 +315,9 @@ def test_usual_threads_and_order(data: Path, volumes: Path, monkeypatch: pytest.
     assert len(first) + len(others) == len(entries())
 
 
-def test_lessons_are_named_after_what_they_depend_on(data: Path, volumes: Path, tmp_path: Path) -> None:
+def test_lessons_are_named_after_what_they_depend_on(
+    data: Path, volumes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     track = of(Source("oasis2d", data, 1))
     task = lesson(track, "symnet", tmp_path)
     assert task.steps == 16_000
@@ -260,9 +337,28 @@ def test_lessons_are_named_after_what_they_depend_on(data: Path, volumes: Path, 
         len({lesson(of(Source(n, volumes)), "symnet", tmp_path).folder for n in ("hippocampus", "brain3d")})
         == 2
     )
+    for change in (
+        lambda m: m.setitem(lessons.USUAL, "oasis2d", Usual(2, 2, "none")),
+        lambda m: m.setitem(lessons.USUAL, "oasis2d", Usual(2, 1, "rigid")),
+        lambda m: m.setattr(lessons, "untrained", lambda method, ndim: (SYMNet(ndim, width=4), SYMNetLoss())),
+        lambda m: m.setattr(
+            lessons, "untrained", lambda method, ndim: (SYMNet(ndim), SYMNetLoss(smoothness=9.0))
+        ),
+        lambda m: m.setattr(lessons, "HELD_OUT", 0.2),
+    ):
+        with monkeypatch.context() as changed:
+            change(changed)
+            assert lesson(track, "symnet", tmp_path).folder != task.folder
+    assert lesson(track, "symnet", tmp_path).folder == task.folder
     assert why_not(track, "symnet") == ""
     assert "nothing to train on" in why_not(of(Source("lung", volumes)), "symnet")
-    assert "--weights gradirn=FILE" in why_not(of(Source("brain3d", volumes)), "gradirn")
+    assert "--weights gradirn=FILE" in why_not(whole, "gradirn")
+    slices = of(Source("neurite-oasis-2d", neurite(tmp_path / "slices", 10, plane=True)))
+    first = lesson(slices, "symnet", tmp_path).folder
+    assert lesson(slices, "symnet", tmp_path).folder == first
+    for path in sorted((tmp_path / "slices").glob("*/slice_norm.nii.gz")):  # the voxels of a training subject
+        write_nifti(path, blobs((14, 12, 1), 77))
+    assert lesson(slices, "symnet", tmp_path).folder != first
     assert trainable(entries()) == ["symnet", "voxelmorph", "gradirn"]
 
 

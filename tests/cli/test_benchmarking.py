@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.benchmark.conftest import Inline, write_slices
 from tests.conftest import blobs, labels_of
+from tests.data.layout_samples import learn2reg, neurite
 
 from pirate.benchmark import lessons
 from pirate.benchmark.entries import entries
@@ -23,10 +24,11 @@ from pirate.benchmark.tracks import Source, of
 from pirate.cli import benchmarking
 from pirate.cli.benchmark_training import train_all
 from pirate.cli.benchmarking import Request, _entries, run
+from pirate.data.training_sets import public
 from pirate.errors import InputError, OutputError, QualityError, UsageError
 from pirate.grid import Grid
 from pirate.io.nifti import write_image
-from pirate.io.weights import Card, save_weights
+from pirate.io.weights import Card, load_weights, save_weights
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -243,3 +245,103 @@ def test_trainings_end_when_they_are_interrupted(asked: Request) -> None:
         train_all([task], asked.data, 0, True, stop)  # type: ignore[arg-type]
     assert not task.weights.is_file()
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("kind", ["neurite-oasis-2d", "learn2reg"])
+def test_a_public_data_set_is_measured_on_its_validation_pairs(
+    pirate_command: Command, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices with a network trained on the others' subjects; volumes by name, with landmarks."""
+    monkeypatch.setitem(lessons.STEPS, ("neurite-oasis-2d", "voxelmorph"), 2)
+    folder, out = tmp_path / "set", tmp_path / "out"
+    if kind == "learn2reg":
+        learn2reg(folder)
+    else:
+        neurite(folder, 10, plane=True, shape=(32, 40, 1))
+    words = [
+        "benchmark",
+        kind,
+        "--data",
+        folder,
+        "--out",
+        out,
+        "--jobs",
+        "1",
+        "--threads",
+        "1",
+        "--pairs",
+        "2",
+    ]
+    methods = "fast" if kind == "learn2reg" else "fast,voxelmorph"
+    code, _, heard = pirate_command(*words, "--methods", methods, "--skip", "ablation,scaling,timing")
+    assert code == 0, heard
+    people = public(kind, folder)
+    rows = read_rows(out / "rows.csv")
+    assert {r.entry for r in rows} == {"start", *methods.split(",")}
+    assert not [r.error for r in rows if r.error]
+    assert all(0 < r.dice < 1 for r in rows if r.entry == "fast")
+    pairs = {r.pair for r in rows}
+    assert len(pairs) == (1 if kind == "learn2reg" else 2)
+    names = {name.strip() for pair in pairs for name in pair.split("<-")}
+    assert names <= {e.name for e in people.entries("validation")}
+    assert all((r.tre == r.tre) == (kind == "learn2reg") for r in rows)
+    trained = list(out.glob("training/*/voxelmorph.safetensors"))
+    assert len(trained) == (0 if kind == "learn2reg" else 1)
+
+
+@pytest.mark.parametrize("track", ["brain3d", "hippocampus", "neurite-oasis", "learn2reg"])
+def test_a_folder_without_the_data_ends_in_a_sentence(
+    pirate_command: Command, track: str, tmp_path: Path
+) -> None:
+    code, _, heard = pirate_command("benchmark", track, "--data", tmp_path, "--out", tmp_path / "out")
+    assert code == 3
+    assert "unexpected" not in heard
+    assert "expected" in heard
+
+
+def test_a_missing_brain_ends_in_a_sentence(pirate_command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "brain3d"
+    folder.mkdir()
+    (folder / "subjects.csv").write_text("id,split,labels\na,train,\nb,validation,seg35\n")
+    code, _, heard = pirate_command("benchmark", "brain3d", "--data", tmp_path, "--out", tmp_path / "out")
+    assert code == 3
+    assert "a/norm.nii.gz: there is no such file" in heard
+
+
+def test_a_training_that_a_limit_cut_short_goes_on_without_it(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lessons.STEPS, ("oasis2d", "voxelmorph"), 2)
+    track = of(asked.source)
+    task = lessons.lesson(track, "voxelmorph", asked.out)
+    short = dataclasses.replace(asked, minutes_per_training=1e-6)
+    run(short)
+    assert load_weights(task.weights)[1].metrics["ended"] == "minutes"
+    before = task.weights.read_bytes()
+    assert lessons.finished(task, 1e-6)
+    assert not lessons.finished(task, 1.0)
+    assert not lessons.finished(task, 0)
+    with monkeypatch.context() as change:
+        change.setattr(benchmarking, "train_all", None)
+        run(short)  # the same limit: nothing more is to be had
+        run(dataclasses.replace(asked, no_training=True))  # what there is is taken
+    assert task.weights.read_bytes() == before
+    run(asked)
+    metrics = load_weights(task.weights)[1].metrics
+    assert (metrics["ended"], metrics["steps"]) == ("steps", 2)
+    assert lessons.finished(task, 0)
+    assert lessons.finished(task, 1e-6)
+    monkeypatch.setattr(benchmarking, "train_all", None)  # it is not started again
+    run(asked)
+
+
+def test_a_training_that_was_asked_to_stop_is_not_finished(asked: Request) -> None:
+    card = Card("a test", {"kind": "voxelmorph"}, 2, 0.0, 0.0, 1.0, "phantoms", False, "2026-01-01")
+    task = lessons.Lesson("voxelmorph", "oasis2d", asked.out, 2)
+    assert not lessons.finished(task, 0)
+    asked.out.mkdir()
+    for ended, expected in (("asked", False), ("patience", True), ("steps", True)):
+        told = dataclasses.replace(card, metrics={"ended": ended, "minutes": 3.0})
+        save_weights(task.weights, {"w": torch.zeros(1)}, told)
+        assert lessons.finished(task, 0) is expected
+        assert lessons.finished(task, 5.0) is expected

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
 from tests.conftest import blobs
+from tests.data.layout_samples import candi, empire, learn2reg, neurite
 
 from pirate.baselines.trained import load_network
 from pirate.cli import training_network
 from pirate.cli.training_network import Request, run, weights_name
+from pirate.data.reading import People
+from pirate.data.training_sets import Member, TrainingSet, public, training_set
 from pirate.errors import InputError, UsageError
 
 
@@ -82,3 +87,85 @@ def test_too_few_subjects_are_refused(request_of: Request, monkeypatch: pytest.M
     monkeypatch.setattr(training_network.data, "oasis2d", lambda root, split: few)
     with pytest.raises(InputError, match="3 training subjects, none of them held out"):
         run(request_of)
+
+
+def small_copies(root: Path) -> Path:
+    """Public data sets, each in a folder of its own name."""
+    neurite(root / "neurite-oasis", shape=(16, 16, 16))
+    neurite(root / "neurite-oasis-2d", plane=True, shape=(24, 28, 1))
+    candi(root / "candi")
+    empire(root / "empire10")
+    table = learn2reg(root / "learn2reg") / "OASIS_dataset.json"
+    free = json.loads(table.read_text())
+    del free["training_paired_images"]
+    table.write_text(json.dumps(free))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("kind", "subjects", "pose"),
+    [
+        ("neurite-oasis-2d", 3, "none"),
+        ("neurite-oasis", 3, "none"),
+        ("empire10", 2, "affine"),
+        ("learn2reg", 2, "affine"),
+    ],
+)
+def test_a_public_data_set_is_learned_from(
+    request_of: Request, kind: str, subjects: int, pose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    read = People.__getitem__
+    monkeypatch.setattr(People, "__getitem__", lambda people, name: asked.append(name) or read(people, name))
+    folder = small_copies(tmp_path / "sets") / kind
+    run(dataclasses.replace(request_of, data=folder, track=kind, resolution=1))
+    card = load_network(request_of.out / "voxelmorph.safetensors", 2 if kind.endswith("2d") else 3).card
+    assert card.training_data == f"{subjects} subjects ({kind}, train), pose: {pose}, without labels"
+    people = public(kind, folder)
+    validating = {e.subject for e in people.entries("validation")}
+    assert validating
+    assert not validating & {e.subject for e in people.layout.entries if e.name in asked}
+    assert len(asked) == len(set(asked))  # each is read once
+
+
+def test_pairs_that_a_set_names_are_the_ones_learned_from(tmp_path: Path) -> None:
+    """Both scans of a pair are of one person; who is held out is in no pair that is learned from."""
+    source = training_set("empire10", empire(tmp_path, ("01", "02", "03", "04", "05", "17")))
+    fit, held_out = source.divided(0.3)
+    learned, checked = source.among(fit), source.among(held_out)
+    assert len(learned) + len(checked) == len(source.pairs) == 5
+    assert all(a[:2] == b[:2] for a, b in (*learned, *checked))
+    assert not {m.person for m in fit} & {m.person for m in held_out}
+    assert len(checked) == 2
+
+
+def test_a_set_with_one_pair_cannot_spare_it(request_of: Request, tmp_path: Path) -> None:
+    folder = learn2reg(tmp_path / "l")
+    with pytest.raises(
+        InputError, match="none of them held out; expected four or more of one source, or two pairs"
+    ):
+        run(dataclasses.replace(request_of, data=folder, track="learn2reg"))
+    members = (Member("a", "a", "s"), Member("b", "b", "s"), Member("c", "c", "s"))
+    chain = TrainingSet(members, (("a", "b"), ("b", "c")), read=lambda name: pytest.fail(name))
+    assert chain.divided(0.5) == ([], [members[1], members[2]])  # b is in both pairs
+
+
+def test_voxels_that_lie_unlike_others_are_not_laid_on_them(request_of: Request, tmp_path: Path) -> None:
+    folder = small_copies(tmp_path / "sets") / "neurite-oasis"
+    for path in folder.glob("OASIS_OAS1_000[24]_MR1/*.nii.gz"):
+        image = nib.load(path)
+        nib.save(nib.Nifti1Image(np.asanyarray(image.dataobj), np.diag([1.0, 1.0, 1.5, 1.0])), path)
+    asked = dataclasses.replace(request_of, data=folder, track="neurite-oasis", resolution=1)
+    with pytest.raises(InputError, match=r"of another size or turned .* --affine rigid"):
+        run(asked)
+    run(dataclasses.replace(asked, affine="rigid"))
+
+
+def test_the_card_says_why_a_training_ended(request_of: Request) -> None:
+    cut = dataclasses.replace(request_of, minutes=1e-6)
+    run(cut)
+    path = request_of.out / weights_name("voxelmorph")
+    assert load_network(path, 2).card.metrics["ended"] == "minutes"
+    run(request_of)
+    metrics = load_network(path, 2).card.metrics
+    assert (metrics["ended"], metrics["steps"]) == ("steps", 2)

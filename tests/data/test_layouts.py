@@ -3,118 +3,25 @@
 from __future__ import annotations
 
 import json
-import zlib
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
+import torch
 from tests.conftest import blobs, labels_of
+from tests.data.layout_samples import MAKERS, SHAPE, candi, empire, learn2reg, metaimage, neurite, write
 
+from pirate.baselines.trained import scaled
 from pirate.data import layouts, reading
 from pirate.data.checking import check
 from pirate.data.layouts import READERS, read_layout, recognise
 from pirate.data.pair_table import read_pairs
 from pirate.data.subjects import Subject
 from pirate.errors import InputError, QualityError
-from pirate.grid import Grid
 from pirate.io.metaimage import read_metaimage
-from pirate.io.nifti import write_image
-
-SHAPE = (14, 12, 16)
-
-
-def write(path: Path, data: np.ndarray, spacing: float = 1.0) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    affine = np.diag([*[spacing] * 3, 1.0])
-    write_image(path, data, Grid(data.shape, affine))
-    return path
-
-
-def neurite(root: Path, count: int = 5, plane: bool = False) -> Path:
-    image, labels = ("slice_norm", "slice_seg24") if plane else ("aligned_norm", "aligned_seg35")
-    names = [f"OASIS_OAS1_{i:04d}_MR1" for i in range(1, count + 1)] + ["OASIS_OAS1_0001_MR2"]
-    for i, name in enumerate(names):
-        data = np.clip(blobs(SHAPE[:2] if plane else SHAPE, i), 0, 1)
-        data = data[:, :, None] if plane else data
-        write(root / name / f"{image}.nii.gz", data)
-        write(root / name / f"{labels}.nii.gz", labels_of(data))
-    (root / "subjects.txt").write_text("\n".join(names) + "\n")
-    return root
-
-
-def candi(root: Path) -> Path:
-    """Two groups; label 1 large everywhere, 2 large in most, 3 small."""
-    for i, name in enumerate(("HC_001", "HC_002", "BPDwoPsy_030")):
-        folder = root / name.split("_")[0] / name
-        data = blobs((20 + i, 18, 16), i)
-        labels = np.zeros(data.shape, np.int16)
-        labels[:10, :12, :10] = 1
-        labels[10:, :15, :10] = 2
-        labels[0, 0, :5] = 3
-        if i == 2:
-            labels[labels == 2] = 0
-            labels[15, 0, 0] = 2
-        write(folder / f"{name}_procimg.nii.gz", data, 0.9)
-        write(folder / f"{name}_seg.nii.gz", labels, 0.9)
-    return root
-
-
-def metaimage(
-    path: Path, data: np.ndarray, compressed: bool = False, local: bool = False, more: str = ""
-) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kind = {"i2": "MET_SHORT", "u1": "MET_UCHAR", "f4": "MET_FLOAT"}[data.dtype.str[1:]]
-    voxels = data.tobytes(order="F")
-    voxels = zlib.compress(voxels) if compressed else voxels
-    name = "LOCAL" if local else path.with_suffix(".raw").name
-    header = (
-        f"ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\n"
-        f"CompressedData = {compressed}\nTransformMatrix = 0 1 0 1 0 0 0 0 1\nOffset = 10 20 -30\n"
-        f"ElementSpacing = 0.7 0.8 2.5\n{more}DimSize = {' '.join(map(str, data.shape))}\n"
-        f"ElementType = {kind}\nElementDataFile = {name}\n"
-    )
-    path.write_bytes(header.encode() + (voxels if local else b""))
-    if not local:
-        path.with_suffix(".raw").write_bytes(voxels)
-    return path
-
-
-def empire(root: Path) -> Path:
-    for number in ("01", "02", "17"):
-        for side in ("Fixed", "Moving"):
-            scan = (1000 * blobs(SHAPE, int(number)) - 900).astype("<i2")
-            metaimage(root / "scans" / f"{number}_{side}.mhd", scan, compressed=number == "02")
-            metaimage(root / "lungMasks" / f"{number}_{side}.mhd", (scan > -400).astype("u1"))
-    return root
-
-
-def learn2reg(root: Path) -> Path:
-    names = [f"OASIS_{i:04d}_0000" for i in range(1, 7)]
-    for i, name in enumerate(names):
-        write(root / "imagesTr" / f"{name}.nii.gz", blobs(SHAPE, i))
-        write(root / "labelsTr" / f"{name}.nii.gz", labels_of(blobs(SHAPE, i)))
-        points = root / "keypointsTr" / f"{name}.csv"
-        points.parent.mkdir(exist_ok=True)
-        points.write_text("1,2,3\n4.5,5,6\n")
-    listed = [f"./imagesTr/{name}.nii.gz" for name in names]
-    table = {
-        "name": "OASIS", "numTraining": 6,
-        "training": [{"image": path, "label": path.replace("images", "labels")} for path in listed],
-        "training_paired_images": [{"fixed": listed[i], "moving": listed[i + 1]} for i in (0, 4)],
-        "registration_val": [{"fixed": listed[4], "moving": listed[5]}],
-        "test": ["./imagesTs/OASIS_0007_0000.nii.gz"],
-    }  # fmt: skip
-    (root / "OASIS_dataset.json").write_text(json.dumps(table))
-    return root
-
-
-MAKERS = {
-    "neurite-oasis": neurite,
-    "neurite-oasis-2d": lambda root: neurite(root, plane=True),
-    "candi": candi,
-    "empire10": empire,
-    "learn2reg": learn2reg,
-}
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -155,6 +62,144 @@ def test_neurite_is_left_as_it_is_scaled_and_sessions_of_one_subject_stay_togeth
         assert divided["OASIS_OAS1_0001_MR1"] == divided["OASIS_OAS1_0001_MR2"]
     assert len({tuple(reading.splits(layout, seed).items()) for seed in range(12)}) > 3
     assert reading.splits(layout, 3) == reading.splits(layout, 3)
+
+
+def test_one_map_is_taken_for_the_whole_set(tmp_path: Path) -> None:
+    """A subject without the map of the others is not given one in which the numbers mean something else."""
+    for plane, names in (
+        (False, ("aligned_seg35", "aligned_seg4")),
+        (True, ("slice_seg24", "slice_seg4")),
+    ):
+        root = neurite(tmp_path / names[0], 3, plane)
+        for folder in root.glob("OASIS*"):
+            shutil.copy(folder / f"{names[0]}.nii.gz", folder / f"{names[1]}.nii.gz")
+        (root / "OASIS_OAS1_0002_MR1" / f"{names[0]}.nii.gz").unlink()
+        (layout,) = recognise(root)
+        taken = {e.labels.name if e.labels else "" for e in layout.entries}
+        assert taken == {"", f"{names[0]}.nii.gz"}
+        assert layout.missing == (
+            f"OASIS_OAS1_0002_MR1: there are no labels, {names[0]}.nii.gz; {names[1]}.nii.gz, other labels than the "
+            "set's, are not taken.",
+        )
+        for path in root.glob(f"*/{names[0]}.nii.gz"):
+            path.unlink()
+        (layout,) = recognise(root)  # the set comes with the other map only
+        assert {e.labels.name for e in layout.entries if e.labels} == {f"{names[1]}.nii.gz"}
+        assert layout.missing == ()
+
+
+def test_orientation_survives_and_array_axes_of_a_set_agree(tmp_path: Path) -> None:
+    """The same brain twice, once with its axes exchanged and reversed in the file: the arrays are the same."""
+    root = neurite(tmp_path, 2)
+    shutil.rmtree(root / "OASIS_OAS1_0001_MR2")
+    lia = np.array([[-1.1, 0, 0, 9], [0, 0, 0.9, 8], [0, -1.3, 0, 7], [0, 0, 0, 1]])
+    data = np.clip(blobs(SHAPE, 3), 0, 1)
+    turns = nib.orientations.ornt_transform(
+        nib.io_orientation(lia), nib.orientations.axcodes2ornt(("S", "R", "P"))
+    )
+    for name, other in (("OASIS_OAS1_0001_MR1", False), ("OASIS_OAS1_0002_MR1", True)):
+        for file, array in (("aligned_norm", data), ("aligned_seg35", labels_of(data))):
+            image = nib.Nifti1Image(array, lia)
+            image = image.as_reoriented(turns) if other else image
+            nib.save(image, root / name / f"{file}.nii.gz")
+    people = reading.People(read_layout(root))
+    first, second = people["OASIS_OAS1_0001_MR1"], people["OASIS_OAS1_0002_MR1"]
+    for person in (first, second):
+        assert person.axes is not None
+        np.testing.assert_allclose(person.grid.affine[:3, :3], lia[:3, :3])
+        np.testing.assert_allclose(person.image[0], data, atol=1e-6)
+        assert person.labels is not None
+        np.testing.assert_array_equal(person.labels, labels_of(data))
+    stored = reading.read_any(root / "OASIS_OAS1_0002_MR1" / "aligned_norm.nii.gz")
+    assert stored.grid.shape != SHAPE
+    moved = reading.turned(stored, reading.grid_of(root / "OASIS_OAS1_0001_MR1" / "aligned_norm.nii.gz"))
+    np.testing.assert_allclose(moved.grid.affine, lia, atol=1e-6)  # every voxel stays where it is
+
+
+def test_a_plane_keeps_its_slice_direction(tmp_path: Path) -> None:
+    root = neurite(tmp_path, 2, plane=True)
+    person = reading.People(read_layout(root))["OASIS_OAS1_0001_MR1"]
+    assert person.axes is not None
+    assert person.axes.shape == (3, 3)
+    assert person.grid.ndim == 2
+
+
+def test_the_box_is_that_of_the_whole_set_whoever_is_asked_for(tmp_path: Path) -> None:
+    layout = read_layout(candi(tmp_path))
+    (alone,) = reading.subjects(layout, names=["HC_001"])
+    assert alone.image.shape == (1, 24, 24, 16)
+    people = reading.People(layout)
+    assert {people[e.name].image.shape for e in layout.entries} == {(1, 24, 24, 16)}
+    with pytest.raises(InputError, match="there is no nobody"):
+        people["nobody"]
+    write(tmp_path / "HC" / "HC_001" / "HC_001_procimg.nii.gz", blobs((20, 18)))
+    with pytest.raises(InputError, match="it is 2-D; expected 3-D as the set's first image"):
+        _ = reading.People(layout).box
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_header_tells_the_grid(kind: str, tmp_path: Path) -> None:
+    entry = read_layout(MAKERS[kind](tmp_path)).entries[0]
+    assert reading.grid_of(entry.image) == reading.read_any(entry.image).grid
+    ends = [path.suffix for path in reading.files_of(entry.image)]
+    assert ends == ([".mhd", ".raw"] if kind == "empire10" else [".gz"])
+
+
+def test_the_grid_of_other_formats_comes_from_the_header_too(tmp_path: Path) -> None:
+    path = tmp_path / "x.mgz"
+    nib.save(nib.MGHImage(blobs(SHAPE), np.diag([1.0, 2.0, 3.0, 1.0])), path)
+    assert reading.grid_of(path) == reading.read_any(path).grid
+    local = metaimage(tmp_path / "y.mha", np.ones((3, 4, 5), "<f4"), local=True)
+    assert reading.grid_of(local) == reading.read_any(local).grid
+    assert reading.files_of(local) == [local]
+
+
+@pytest.mark.parametrize("kind", ["candi", "empire10", "learn2reg"])
+def test_scaling_once_more_changes_nothing_so_that_methods_see_what_they_would_of_the_files(
+    kind: str, tmp_path: Path
+) -> None:
+    people = reading.People(read_layout(MAKERS[kind](tmp_path)))
+    entry = people.layout.entries[0]
+    once = people[entry.name].image
+    assert float(once.max()) <= 3
+    torch.testing.assert_close(scaled(once), once, atol=1e-5, rtol=0)
+    stored = torch.from_numpy(reading.read_any(entry.image).data)
+    inside = [
+        slice((b - n) // 2, (b - n) // 2 + n) for b, n in zip(once.shape[1:], stored.shape, strict=True)
+    ]
+    torch.testing.assert_close(scaled(stored), once[0][tuple(inside)], atol=1e-5, rtol=0)
+
+
+def test_training_and_validation_never_share_a_person(tmp_path: Path) -> None:
+    """Two scans of a person of a validation pair: the one outside of the pair is no training image."""
+    root = learn2reg(tmp_path)
+    table = json.loads((root / "OASIS_dataset.json").read_text())
+    shutil.copy(root / "imagesTr" / "OASIS_0005_0000.nii.gz", root / "imagesTr" / "OASIS_0005_0001.nii.gz")
+    table["training"].append({"image": "./imagesTr/OASIS_0005_0001.nii.gz"})
+    table["training_paired_images"].append(
+        {"fixed": "./imagesTr/OASIS_0001_0000.nii.gz", "moving": "./imagesTr/OASIS_0005_0001.nii.gz"}
+    )
+    (root / "OASIS_dataset.json").write_text(json.dumps(table))
+    people = reading.People(read_layout(root))
+    assert "OASIS_0005_0001" in {e.name for e in people.entries("validation")}
+    assert [p.name for p in people.pairs("train")] == ["OASIS_0001_0000<-OASIS_0002_0000"]
+    del table["registration_val"]
+    (root / "OASIS_dataset.json").write_text(json.dumps(table))
+    people = reading.People(read_layout(root))  # nobody is said to validate: the seed decides
+    owners = [{e.subject for e in people.entries(split)} for split in ("train", "validation")]
+    assert all(owners)
+    assert not owners[0] & owners[1]
+
+
+def test_pairs_are_drawn_of_different_persons_with_labels(tmp_path: Path) -> None:
+    layout = read_layout(neurite(tmp_path, 3))
+    people = reading.People(layout, share=0.99)
+    both = people.drawn("validation", 0)
+    assert both
+    assert all(a.subject != b.subject for a, b in both)
+    bare = tuple(replace(e, labels=None) if e.name == "OASIS_OAS1_0002_MR1" else e for e in layout.entries)
+    some = reading.People(replace(layout, entries=bare), share=0.99).drawn("validation", 0)
+    assert "OASIS_OAS1_0002_MR1" not in {e.name for pair in some for e in pair}
 
 
 def test_a_share_of_the_subjects_validates(tmp_path: Path) -> None:
@@ -333,6 +378,11 @@ def test_the_projects_own_folder_is_checked_as_it_lies_there(tmp_path: Path) -> 
     assert "Track oasis2d: 2 subjects for train." in report.lines
     assert "Track hippocampus: 1 subject for train, 1 subject for validation." in report.lines
     assert len([line for line in report.missing if line.startswith("lung/")]) == 6
+    assert "brain3d/a/seg35.nii.gz is not there." in report.missing  # the map that the table names
+    assert not [line for line in report.missing if line.startswith("hippocampus")]
+    for subject in "ab":
+        write(tmp_path / "brain3d" / subject / "seg35.nii.gz", labels_of(blobs(SHAPE)))
+    assert not [line for line in check(tmp_path).missing if line.startswith("brain3d")]
     (tmp_path / "hippocampus" / "labels" / "b.nii.gz").unlink()
     (tmp_path / "brain3d" / "subjects.csv").write_text("name\nx\n")
     (tmp_path / "oasis2d.npz").write_bytes(b"x")

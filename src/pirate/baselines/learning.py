@@ -18,7 +18,7 @@ from pirate.baselines.voxelmorph import VoxelMorph, VoxelMorphLoss
 from pirate.errors import UsageError, printable, reject
 from pirate.evaluation.folding import folding
 from pirate.evaluation.overlap import dice, mean_dice
-from pirate.grid import Grid
+from pirate.grid import Array, Grid
 from pirate.image import Image
 from pirate.ops.resample import resize_field
 from pirate.ops.warp import warp
@@ -106,6 +106,10 @@ class Person(Labelled, Protocol):
     def source(self) -> str:
         """Pairs are drawn within one."""
 
+    @property
+    def axes(self) -> Array | None:
+        """(3, 3), RAS mm: the step in the world of one voxel along each array axis; None if nobody knows."""
+
 
 @dataclass(frozen=True, eq=False)
 class Learner:
@@ -139,6 +143,7 @@ class Posed:
     image: Tensor
     labels: Tensor | None
     spacing: tuple[float, ...]
+    axes: Array | None = None
 
 
 def posed(person: Person, reference: Person, kind: Kind) -> Posed:
@@ -150,12 +155,14 @@ def posed(person: Person, reference: Person, kind: Kind) -> Posed:
         map_ = Image(person.labels.numpy(), moving.grid, person.name)
         labels = torch.from_numpy(apply(map_, transform, fixed.grid, "nearest").data)
     image = torch.from_numpy(apply(moving, transform, fixed.grid).data)[None]
-    return Posed(person.name, person.source, image, labels, reference.spacing)
+    return Posed(person.name, person.source, image, labels, reference.spacing, reference.axes)
 
 
 def _image(person: Person) -> Image:
     data = person.image[0].numpy()
     affine = np.diag([*person.spacing, *[1.0] * (4 - len(person.spacing))])
+    if person.axes is not None:
+        affine[:3, :3] = person.axes
     return Image(data, Grid(data.shape, affine), person.name)
 
 
@@ -168,12 +175,14 @@ class PairTask:
         loss_of: its loss.
         subjects: to learn from, images of one shape.
         held_out: pairs (fixed, moving) for validation.
+        pairs: (fixed, moving), places in `subjects`, to draw from; none: any two of one source are a pair.
     """
 
     network: nn.Module
     loss_of: Loss
     subjects: Sequence[Learner]
     held_out: Sequence[tuple[Learner, Learner]]
+    pairs: Sequence[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
         sources = [s.source for s in self.subjects]
@@ -188,6 +197,9 @@ class PairTask:
 
     def example(self, generator: torch.Generator) -> dict[str, Tensor]:
         """An ordered pair of different subjects of one source, (1, *shape) each, background 0, tissue about 1."""
+        if self.pairs:
+            fixed, moving = self.pairs[_draw(len(self.pairs), generator)]
+            return {"fixed": self.subjects[fixed].image, "moving": self.subjects[moving].image}
         first = self._able[_draw(len(self._able), generator)]
         source = self.subjects[first].source
         others = [i for i in self._able if i != first and self.subjects[i].source == source]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from pirate.baselines.learning import METHODS, plan
+from pirate.baselines.learning import METHODS, plan, untrained
 from pirate.benchmark.entries import Entry
 from pirate.benchmark.tracks import Track
+from pirate.data.training_sets import USUAL, training_files
 from pirate.denoisers import zoo
 from pirate.errors import InputError, UsageError
 from pirate.io.atomic import sha256_of
 from pirate.io.weights import Scalar, load_weights
 from pirate.settings import preset
 from pirate.training.plan import Precision
+from pirate.training.task import Ended
 
 SCHEDULE = "reduced"
 STEPS = {
@@ -30,9 +31,12 @@ STEPS = {
 }  # fmt: skip
 """Other than the schedule's, so that a track ends within hours on two cores."""
 
-NOT_HERE = {
-    ("brain3d", "gradirn"): "it is not trained at this size on CPU cores; give --weights gradirn=FILE"
-}
+NOT_HERE = {"gradirn": "it is not trained at this size on CPU cores; give --weights gradirn=FILE"}
+"""Methods to why they are not trained on large volumes."""
+
+HELD_OUT, CHECKS = 0.1, 20
+"""Share of the training subjects that tell when to stop, and pairs of them."""
+
 PLUS = "pirate-plus"
 PLUS_STEPS, PLUS_BATCH, PLUS_RATE, PLUS_CHECKS = 200, 2, 1e-4, 8
 PLUS_CHANGES = ("iterations=40",)
@@ -41,6 +45,9 @@ PLUS_LOSS = {
 }  # fmt: skip
 """How the weights of PIRATE+ that ship were tuned, by the names of ``pirate train deq``. On these tracks it is done
 again, minutes on a core, to show the evaluations that it takes; the tables have the weights that ship."""
+
+ROUNDING = 0.01
+"""Of the minutes on a card."""
 
 MEMORY = "memory.json"
 """In the folder of a training: its peak memory."""
@@ -76,8 +83,13 @@ def lesson(track: Track, method: str, out: Path) -> Lesson:
     """The training of a method for a track; its folder is named after the content that it depends on."""
     steps = STEPS.get((track.training, method))
     precision = usual_precision()
-    facts = f"{method} {track.training} {steps} {precision} {plan(method, SCHEDULE, track.ndim)} "
-    digest = hashlib.sha256(facts.encode() + _content(track).encode())
+    with torch.device("meta"):  # only what it would be is asked
+        network, loss = untrained(method, track.ndim)
+    facts = (
+        method, steps, precision, plan(method, SCHEDULE, track.ndim), network.architecture(), loss,  # type: ignore[operator]
+        track.training, USUAL[track.training], HELD_OUT, CHECKS,
+    )  # fmt: skip
+    digest = hashlib.sha256(f"{facts} ".encode() + _content(track).encode())
     folder = out / "training" / f"{method}-{digest.hexdigest()[:12]}"
     return Lesson(method, track.training, folder, steps, precision)
 
@@ -95,6 +107,19 @@ def equilibrium(track: Track, entries: tuple[Entry, ...], out: Path) -> Lesson |
     return Lesson(PLUS, track.training, folder, PLUS_STEPS, start=weights)
 
 
+def finished(task: Lesson, minutes: float) -> bool:
+    """Whether a training has ended by its steps or its patience; one that a limit cut short goes on under a longer one.
+
+    Args:
+        task: which.
+        minutes: the limit now; 0 is none.
+    """
+    found = _metrics(task.weights)
+    if found.get("ended") == Ended.MINUTES.name.lower():
+        return 0 < minutes <= _minutes(found) + ROUNDING
+    return found.get("ended") in (Ended.STEPS.name.lower(), Ended.PATIENCE.name.lower())
+
+
 def usual_precision() -> Precision:
     """bfloat16 where the processor multiplies such numbers itself, which halves the time of a training."""
     able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
@@ -105,7 +130,7 @@ def why_not(track: Track, method: str) -> str:
     """Why a method is not trained for a track; empty if it can be."""
     if not track.training:
         return f"there is nothing to train on here; give --weights {method}=FILE"
-    return NOT_HERE.get((track.training, method), "")
+    return NOT_HERE.get(method, "") if track.all_cores else ""
 
 
 SLOWEST = ("symnet", "voxelmorph", "gradirn")
@@ -194,19 +219,5 @@ def _minutes(metrics: Mapping[str, Scalar]) -> float:
 
 def _content(track: Track) -> str:
     """Names and SHA-256 of the files that a training for a track reads."""
-    files = _files(track.source.data, track.training)
+    files = training_files(track.training, track.source.data)
     return "".join(f"{path.name} {sha256_of(path)}\n" for path in files)
-
-
-def _files(data: Path, part: str) -> Iterator[Path]:
-    """The files that a training reads."""
-    if part == "oasis2d":
-        yield data if data.suffix == ".npz" else data / "oasis2d.npz"
-        return
-    folder = data if (data / "subjects.csv").is_file() else data / part
-    table = folder / "subjects.csv"
-    yield table
-    with table.open(newline="", encoding="utf-8") as file:
-        names = [row["id"] for row in csv.DictReader(file) if row["split"] == "train"]
-    for name in names:
-        yield folder / "images" / f"{name}.nii.gz" if part == "hippocampus" else folder / name / "norm.nii.gz"

@@ -1,4 +1,4 @@
-"""The pairs of a benchmark: validation subjects of the data folder, or a user's own table."""
+"""The pairs of a benchmark: validation subjects of the data folder or of a public data set, or a user's own table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,26 @@ from pirate.benchmark import cases
 from pirate.benchmark.cases import Case
 from pirate.benchmark.entries import Entry, entries
 from pirate.data import subjects
+from pirate.data.layouts import READERS
 from pirate.data.listing import PairFiles
 from pirate.data.pair_table import read_pairs
+from pirate.data.reading import People
 from pirate.data.subjects import Subject
+from pirate.data.training_sets import USUAL, public
 from pirate.errors import UsageError, printable, reject
 
 NAMES = ("oasis2d", "hippocampus", "brain3d", "lung")
+KINDS = tuple(READERS)
+"""Public data sets."""
+
 BRAINS = (("oasis_0001", "oasis_0002", "oasis_0455"), ("fstrain_05", "fstrain_06"))
 """Groups of validation subjects; all ordered pairs within each are evaluated."""
+
+PUBLIC = 100
+"""Pairs of a public data set, unless it has fewer or others are asked for."""
+
+LARGE = 1_000_000
+"""Voxels of a volume above which one registration at a time has all cores."""
 
 CALIBRATION = 4
 """Training pairs whose fields tell how strong a prior is."""
@@ -41,8 +53,8 @@ class Source:
     """Where a track comes from; enough to read it again in another process.
 
     Args:
-        name: one of `NAMES`, or the path of a table of pairs.
-        data: the data folder; without meaning for a table.
+        name: one of `NAMES` or `KINDS`, or the path of a table of pairs.
+        data: the folder of the data; without meaning for a table.
         pairs: at most so many; None for all that the track has.
     """
 
@@ -78,12 +90,13 @@ class Track:
     """What is evaluated, and how.
 
     Args:
-        name: one of `NAMES`, or of a table of pairs.
+        name: one of `NAMES` or `KINDS`, or of a table of pairs.
         title: for headings.
         ndim: 2 or 3.
         cases: the pairs.
         affine: the start of every method: "none" as the files place them, or "affine", found once for each pair.
-        training: what networks are trained on: the name of a part of the data folder; empty if nothing is there.
+        training: what networks are trained on: a part of the data folder or a public data set, by its name; empty if
+            nothing is there.
         source: where it comes from.
         suffix: what the names of its own priors end with.
         few: entries that would take hours on two cores, to the number of first pairs that they get.
@@ -124,10 +137,13 @@ def of(source: Source) -> Track:
     """Read a track."""
     if source.name in NAMES:
         return _READERS[source.name](source)
+    if source.name in KINDS:
+        return of_public(source)
     if source.name.lower().endswith(".csv"):
         return of_table(source)
+    known = ", ".join((*NAMES, *KINDS))
     raise UsageError(
-        f"there is no track {printable(source.name)}; expected one of {', '.join(NAMES)}, or a CSV of pairs."
+        f"there is no track {printable(source.name)}; expected one of {known}, or a CSV of pairs."
     )
 
 
@@ -145,11 +161,61 @@ def of_table(source: Source) -> Track:
     odd = next((c.name for c in found if {c.fixed.grid.ndim, c.moving.grid.ndim} != {ndim}), None)
     if odd is not None:
         raise reject(path, f"{odd} has another number of axes", f"{ndim}-D images only", "Split the table.")
-    large = found[0].fixed.grid.voxels > 1_000_000
+    large = found[0].fixed.grid.voxels > LARGE
     return Track(
         path.stem, printable(path.name), ndim, found, "affine", "", source, ablation_pairs=0,
         all_cores=large, note=AFFINE_START,
     )  # fmt: skip
+
+
+def of_public(source: Source) -> Track:
+    """A public data set as it is downloaded: the validation pairs that it names, or pairs of validation subjects."""
+    people = public(source.name, source.data)
+    usual, large = USUAL[source.name], people.first.voxels > LARGE
+    person = lru_cache(maxsize=5 if large else None)(people.__getitem__)
+
+    def chosen(split: str, count: int, seed: int) -> Cases:
+        """Pairs of a set that names them or has landmarks as the files are; others of one box, without small labels."""
+        others = people.drawn(split, seed)[:count]
+        files = people.pairs(split)[:count] or people.marked(others)
+        if files:
+            return Cases([pair.name for pair in files], lambda i: cases.of_files(files[i]))
+        drawn = [(a.name, b.name) for a, b in others]
+        names = [cases.pair_name(*pair) for pair in drawn]
+        return Cases(names, lambda i: cases.of_subjects(*map(person, drawn[i])))
+
+    found = chosen("validation", PUBLIC if source.pairs is None else source.pairs, 0)
+    if not len(found):
+        raise reject(
+            source.data, "no pair is for validation", "two validation subjects, or a pair", "Add them."
+        )
+    return Track(
+        source.name, people.layout.title, usual.ndim, found, usual.affine,
+        source.name if people.entries("train") else "", source, few={"syn-cc": 1} if large else {},
+        ablation_pairs=2 if large else 20, calibration=lambda: list(chosen("train", 1 if large else CALIBRATION, 1)),
+        all_cores=large, sizes=_fractions(people.first.shape, (0.25, 0.5, 0.75) if large else (0.5, 1, 2)),
+        note=_told(people, usual.affine),
+    )  # fmt: skip
+
+
+def _fractions(shape: Sequence[int], factors: Sequence[float]) -> tuple[tuple[int, ...], ...]:
+    """A shape times each factor, at least 16 voxels along each axis."""
+    return tuple(tuple(max(16, round(factor * n)) for n in shape) for factor in factors)
+
+
+def _told(people: People, affine: str) -> str:
+    """What is particular to a public data set."""
+    layout = people.layout
+    told = "Training and validation are as the set says."
+    if any(entry.split is None for entry in layout.entries):
+        told = f"Subjects were divided by seed {people.seed}: {100 * people.share:.0f} % are for validation."
+    named = people.pairs("validation")
+    told += " The pairs are those that the set names." if named else " The pairs were drawn by seed 0."
+    if layout.least_label:
+        told += f" Labels of fewer than {layout.least_label} voxels in the median image are left out."
+    if "oasis" in layout.title.lower():
+        told += " The priors that ship have learned from slices of OASIS, perhaps of some of these subjects."
+    return f"{told} {AFFINE_START if affine != 'none' else 'Affinely aligned as the files come.'}"
 
 
 def _oasis2d(source: Source) -> Track:

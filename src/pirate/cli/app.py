@@ -391,7 +391,10 @@ def doctor(threads: Threads = None, debug: Debug = False) -> None:
 def benchmark(
     track: Annotated[
         str,
-        typer.Argument(help="oasis2d, hippocampus, brain3d or lung in --data; or a CSV of your own pairs."),
+        typer.Argument(
+            help="oasis2d, hippocampus, brain3d or lung in --data; neurite-oasis, neurite-oasis-2d, candi, empire10 or "
+            "learn2reg, the public data set in --data; or a CSV of your own pairs."
+        ),
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for everything; an interrupted run goes on there.")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pirate.baselines.child_tools import die_with_parent
 from pirate.benchmark.lessons import (
+    CHECKS,
+    HELD_OUT,
     MEMORY,
     PLUS_BATCH,
     PLUS_CHANGES,
@@ -119,8 +121,8 @@ def _learn(task: Lesson, data: Path, minutes: float, quiet: bool, threads: int) 
         Request(
             method=task.method, data=data, track=task.track, out=task.folder, schedule=SCHEDULE, similarity="",
             displacement=False, resolution=None, affine=None, steps=task.steps, batch=None, learning_rate=None,
-            held_out=0.1, checks=20, validate_every=None, patience=None, precision=task.precision, minutes=minutes,
-            seed=0, tensorboard=False, threads=threads, quiet=quiet,
+            held_out=HELD_OUT, checks=CHECKS, validate_every=None, patience=None, precision=task.precision,
+            minutes=minutes, seed=0, tensorboard=False, threads=threads, quiet=quiet,
         )
     )  # fmt: skip
 

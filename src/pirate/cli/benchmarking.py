@@ -16,13 +16,13 @@ from pirate.benchmark import lessons
 from pirate.benchmark.elapsed import Clock
 from pirate.benchmark.entries import Entry, chosen, weights_name
 from pirate.benchmark.gathering import gather
-from pirate.benchmark.lessons import Lesson, equilibrium, lesson, trainable, why_not
+from pirate.benchmark.lessons import Lesson, equilibrium, finished, lesson, trainable, why_not
 from pirate.benchmark.measured import Measured
 from pirate.benchmark.plan import Plan, check_folder, read_record, usual, write_record
 from pirate.benchmark.rows import read_rows
 from pirate.benchmark.runner import Progress, Runner
 from pirate.benchmark.tables import write_table
-from pirate.benchmark.tracks import NAMES, Source, Track, of
+from pirate.benchmark.tracks import KINDS, NAMES, Source, Track, of
 from pirate.cli.benchmark_training import train_all
 from pirate.cli.terminal import INTERVAL, configure_log, interrupts
 from pirate.errors import QualityError, UsageError, printable, reject
@@ -65,7 +65,7 @@ class Request:
     @property
     def source(self) -> Source:
         """Where the pairs come from."""
-        if self.track in NAMES and self.data is None:
+        if self.track in (*NAMES, *KINDS) and self.data is None:
             raise UsageError(f"the track {self.track} needs --data, the folder that holds it.")
         return Source(self.track, self.data or Path(), self.pairs)
 
@@ -106,8 +106,8 @@ def _entries(request: Request, track: Track) -> tuple[Entry, ...]:
     there = {row.entry for row in read_rows(request.out / "rows.csv")} if request.only_page else set()
     skip = request.skipped if request.only_page or _ablation_pairs(request, track) else ["ablation"]
     found = chosen(track.entries(), None, skip)
-    # nobody knows whether images without a training set show what a supervised prior has learned
-    return tuple(e for e in found if track.training or not e.supervised or e.key in there)
+    # nobody knows whether other images than those of our own tracks show what a supervised prior has learned
+    return tuple(e for e in found if track.training in NAMES or not e.supervised or e.key in there)
 
 
 def _run(plan: Plan, watch: Watch, skip: Sequence[str]) -> int:
@@ -182,13 +182,14 @@ def _weights(
             continue
         task = lesson(track, method, request.out)
         found[method] = task.weights
-        if not task.weights.is_file():
+        if not finished(task, request.minutes_per_training):
             tasks.append(task)
     if request.no_training:
-        reasons |= {task.method: "not trained: --no-training" for task in tasks}
+        untrained = [task.method for task in tasks if not task.weights.is_file()]
+        reasons |= dict.fromkeys(untrained, "not trained: --no-training")
         return {m: path for m, path in found.items() if m not in reasons}, reasons
     plus = equilibrium(track, entries, request.out)
-    if plus is not None and not plus.weights.is_file():
+    if plus is not None and not finished(plus, request.minutes_per_training):
         tasks.append(plus)
     if tasks:
 

@@ -207,7 +207,11 @@ def _network(method: str) -> Callable[..., None]:
             Path, typer.Option("--out", "-o", help="Folder for weights, checkpoint, history and curves.")
         ],
         track: Annotated[
-            str, typer.Option(help="Its part to learn from: oasis2d, hippocampus or brain3d.")
+            str,
+            typer.Option(
+                help="What to learn from: its part oasis2d, hippocampus or brain3d, or the public data set that lies "
+                "there: neurite-oasis, neurite-oasis-2d, candi, empire10 or learn2reg."
+            ),
         ] = "oasis2d",
         schedule: Annotated[
             str, typer.Option(help="authors (theirs) or reduced (about half an hour on two CPU cores).")

@@ -230,10 +230,11 @@ def _metrics(
         for when, row in (("before", before), ("after", after)):
             figures[f"{name}_{when}"] = round(row[f"validation_{name}"], 5)
     figures |= {name: round(value, 6) for name, value in network.scalars().items()}
-    course = {
+    course: dict[str, Scalar] = {
         "steps": trained.step,
         "best_step": trained.best_step,
         "minutes": round(trained.seconds / 60, 2),
+        "ended": trained.ended.name.lower(),
     }
     return figures | {"gamma": settings.gamma} | course
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 import typer
 from torch import nn
@@ -32,6 +33,7 @@ from pirate.cli.terminal import configure_log, interrupts
 from pirate.cli.watching import Watch
 from pirate.data import subjects as data
 from pirate.data.subjects import Subject
+from pirate.data.training_sets import USUAL, TrainingSet, Usual, training_set
 from pirate.errors import UsageError, printable, reject
 from pirate.io.weights import Card, Scalar, save_weights
 from pirate.registration.affine_steps import Kind
@@ -43,22 +45,8 @@ log = logging.getLogger("pirate")
 
 TITLES = {"voxelmorph": "VoxelMorph", "symnet": "SYMNet", "gradirn": "GraDIRN"}
 AFFINES = ("none", "rigid", "similarity", "affine")
-
-
-@dataclass(frozen=True)
-class Track:
-    """What is particular to a part of the data folder: axes, resolution of the training, pose of the subjects."""
-
-    ndim: int
-    resolution: int
-    affine: str
-
-
-TRACKS = {
-    "oasis2d": Track(2, 1, "none"),
-    "hippocampus": Track(3, 1, "affine"),
-    "brain3d": Track(3, 2, "none"),
-}
+ALIKE = 0.02
+"""Of a voxel: steps along an array axis that differ by less are taken for the same."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +92,13 @@ def run(request: Request) -> None:
     constants = _plan(request, track)
     with using_threads(request.threads):
         log.info("reading images")
-        fit, held_out = _divided(request, track)
-        chosen = data.pairs(held_out, min(request.checks, len(data.pairs(held_out, None, 0))), 0)
-        known = {s.name: s for s in _prepared(track, fit, held_out)}
-        task = PairTask(
-            network, loss, [known[s.name] for s in fit], [(known[a.name], known[b.name]) for a, b in chosen]
-        )
+        source = training_set(request.track, request.data)
+        fit, checks = _divided(request, source)
+        known = _prepared(track, source, fit, checks)
+        places = {name: index for index, name in enumerate(fit)}
+        pairs = [(places[a], places[b]) for a, b in source.pairs if {a, b} <= places.keys()]
+        held_out = [(known[a], known[b]) for a, b in checks]
+        task = PairTask(network, loss, [known[name] for name in fit], held_out, pairs)
         record = _record(request, track, task, dataclasses.asdict(loss))
         trained = train(
             task, constants, request.out, Watch(request.quiet, request.method), request.tensorboard, record
@@ -118,9 +107,9 @@ def run(request: Request) -> None:
             _write(request, track, network, trained, len(fit))
 
 
-def _track(request: Request) -> Track:
+def _track(request: Request) -> Usual:
     """The track with the changes asked for; what cannot be done is refused before anything is read."""
-    choices = (("train", request.method, METHODS), ("--track", request.track, TRACKS))
+    choices = (("train", request.method, METHODS), ("--track", request.track, USUAL))
     for name, value, known in (*choices, ("--schedule", request.schedule, SCHEDULES)):
         if value not in known:
             raise UsageError(f"{name} {printable(value)}: expected one of {', '.join(known)}.")
@@ -128,7 +117,7 @@ def _track(request: Request) -> Track:
         raise UsageError(f"--held-out {request.held_out}: expected a share between 0 and 1.")
     names = ("resolution", "affine")
     changes = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
-    track = dataclasses.replace(TRACKS[request.track], **changes)
+    track = dataclasses.replace(USUAL[request.track], **changes)
     if track.resolution not in RESOLUTIONS:
         raise UsageError(
             f"--resolution {track.resolution}: expected one of {', '.join(map(str, RESOLUTIONS))}."
@@ -138,7 +127,7 @@ def _track(request: Request) -> Track:
     return track
 
 
-def _plan(request: Request, track: Track) -> Plan:
+def _plan(request: Request, track: Usual) -> Plan:
     """The schedule with the changes asked for."""
     names = ("steps", "batch", "learning_rate", "validate_every", "patience")
     changes = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
@@ -149,54 +138,69 @@ def _plan(request: Request, track: Track) -> Plan:
     return dataclasses.replace(base, **changes)
 
 
-def _divided(request: Request, track: Track) -> tuple[list[Subject], list[Subject]]:
-    """Subjects to learn from and those held out, a share of each source that has enough of them."""
-    readers = {
-        "oasis2d": lambda root: data.oasis2d(root, split="train"),
-        "hippocampus": lambda root: data.hippocampus(root, split="train"),
-        "brain3d": lambda root: data.brain3d(root, split="train"),
-    }
-    fit: list[Subject] = []
-    held_out: list[Subject] = []
-    found = readers[request.track](request.data)
-    for source in dict.fromkeys(s.source for s in found):
-        own = [s for s in found if s.source == source]
-        count = max(2, round(request.held_out * len(own))) if len(own) >= 4 else 0
-        fit += own[: len(own) - count]
-        held_out += own[len(own) - count :]
-    if not held_out:
-        finding = f"{len(found)} training subjects, none of them held out"
-        raise reject(request.data, finding, "four or more of one source", "Add subjects.")
-    return fit, held_out
+def _divided(request: Request, source: TrainingSet) -> tuple[list[str], list[tuple[str, str]]]:
+    """The images to learn from, by their names, and pairs (fixed, moving) of those held out."""
+    fit, held_out = source.divided(request.held_out)
+    if not fit or not held_out:
+        finding = f"{len(source.members)} training subjects, {'all' if held_out else 'none'} of them held out"
+        raise reject(request.data, finding, "four or more of one source, or two pairs", "Add subjects.")
+    drawn = source.among(held_out) or [
+        (a.name, b.name) for a, b in data.pairs(held_out, None, 0) if a.person != b.person
+    ]
+    return [member.name for member in fit], drawn[: request.checks]
 
 
-def _prepared(track: Track, fit: Sequence[Subject], held_out: Sequence[Subject]) -> list[Learner]:
-    """All subjects as the network sees them, in the pose of the first where the track asks for it."""
-    result = []
-    for subject in (*fit, *held_out):
+def _prepared(
+    track: Usual, source: TrainingSet, fit: Sequence[str], checks: Sequence[tuple[str, str]]
+) -> dict[str, Learner]:
+    """The images as the network sees them, by name, in the pose of the first where the track asks for it.
+
+    Each is read when it is its turn; only those that are validated on keep their labels.
+    """
+    result: dict[str, Learner] = {}
+    measured = {name for pair in checks for name in pair}
+    first = source.read(fit[0])
+    lead = {first.source: first}
+    for name in dict.fromkeys((*fit, *(name for pair in checks for name in pair))):
         interrupts.check()
+        subject = first if name == fit[0] else source.read(name)
         person: Person = subject
-        if track.affine != "none" and subject is not fit[0]:
-            person = posed(subject, fit[0], cast(Kind, track.affine))
-        result.append(learner(person, track.resolution))
+        if track.affine == "none":
+            _check_alike(subject, lead.setdefault(subject.source, subject))
+        elif subject is not first:
+            person = posed(subject, first, cast(Kind, track.affine))
+        found = learner(person, track.resolution)
+        result[name] = found if name in measured else dataclasses.replace(found, labels=None)
     return result
 
 
-def _record(request: Request, track: Track, task: PairTask, loss: dict[str, object]) -> dict[str, object]:
+def _check_alike(subject: Subject, first: Subject) -> None:
+    """Refuse an image whose voxels cannot be laid on those of the first without bringing it into its pose."""
+    apart = np.abs(subject.grid.axes - first.grid.axes).max()
+    if apart > ALIKE * min(first.spacing):
+        raise reject(
+            subject.name, "its voxels are of another size or turned against those of others",
+            f"those of {first.name}", "Bring the images into one pose: --affine rigid.",
+        )  # fmt: skip
+
+
+def _record(request: Request, track: Usual, task: PairTask, loss: dict[str, object]) -> dict[str, object]:
     """What defines the training besides the plan; it is not resumed under anything else."""
     architecture = cast(dict[str, object], task.network.architecture())  # type: ignore[operator]
+    names = [s.name for s in task.subjects]
     return {
         "track": request.track,
-        "subjects": ",".join(s.name for s in task.subjects),
+        "subjects": ",".join(names),
         "checks": ",".join(f"{a.name}-{b.name}" for a, b in task.held_out),
         "resolution": track.resolution,
         "affine": track.affine,
+        **({"pairs": ",".join(f"{names[a]}-{names[b]}" for a, b in task.pairs)} if task.pairs else {}),
         **{f"network {name}": value for name, value in architecture.items()},
         **{f"loss {name}": value for name, value in loss.items()},
     }
 
 
-def _write(request: Request, track: Track, network: nn.Module, trained: Trained, count: int) -> None:
+def _write(request: Request, track: Usual, network: nn.Module, trained: Trained, count: int) -> None:
     """The best weights with their card and the curves; what they do on held-out pairs goes to stdout."""
     network.load_state_dict(trained.best)
     metrics = _metrics(request, trained)
@@ -232,9 +236,10 @@ def _metrics(request: Request, trained: Trained) -> dict[str, Scalar]:
         if name.startswith("validation_") and math.isfinite(value):
             short = name.removeprefix("validation_")
             figures |= {f"{short}_before": round(before[name], 5), f"{short}_after": round(value, 5)}
-    course = {
+    course: dict[str, Scalar] = {
         "steps": trained.step,
         "best_step": trained.best_step,
         "minutes": round(trained.seconds / 60, 2),
+        "ended": trained.ended.name.lower(),
     }
     return figures | course

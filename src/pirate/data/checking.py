@@ -112,7 +112,7 @@ def _hippocampus(root: Path) -> Report | None:
 
 
 def _brain3d(root: Path) -> Report | None:
-    return _track(root / "brain3d", "brain3d", ("{id}/norm.nii.gz",))
+    return _track(root / "brain3d", "brain3d", ("{id}/norm.nii.gz",), "{id}/{labels}.nii.gz")
 
 
 def _lung(root: Path) -> Report | None:
@@ -125,23 +125,28 @@ def _lung(root: Path) -> Report | None:
     return Report(("Track lung: one pair of chest CT.",), absent)
 
 
-def _track(folder: Path, name: str, files: Sequence[str]) -> Report | None:
-    """A track of the project's own data folder: every line of its table must have its files."""
+def _track(folder: Path, name: str, files: Sequence[str], map_: str = "") -> Report | None:
+    """A track of the project's own data folder: every line of its table must have its files.
+
+    Args:
+        folder: of the track.
+        name: of the track.
+        files: of every line, named by its id.
+        map_: of every line that names labels, by its id and labels.
+    """
     if not folder.is_dir():
         return None
     table = folder / "subjects.csv"
     try:
         with table.open(newline="", encoding="utf-8") as stream:
-            rows = [(str(row["id"]), str(row["split"])) for row in csv.DictReader(stream)]
+            rows = [(str(row["id"]), str(row["split"]), row.get("labels")) for row in csv.DictReader(stream)]
     except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
         return Report((f"A folder {name} is there.",), (f"{name}/subjects.csv cannot be read ({error}).",))
-    absent = [
-        f"{name}/{file.format(id=subject)} is not there."
-        for subject, _ in rows
-        for file in files
-        if not (folder / file.format(id=subject)).is_file()
-    ]
-    return Report((f"Track {name}: {_counts(Counter(split for _, split in rows))}.",), tuple(absent))
+    wanted = [file.format(id=subject) for subject, _, _ in rows for file in files]
+    wanted += [map_.format(id=subject, labels=labels) for subject, _, labels in rows if map_ and labels]
+    absent = [f"{name}/{file} is not there." for file in wanted if not (folder / file).is_file()]
+    told = _counts(Counter(split for _, split, _ in rows))
+    return Report((f"Track {name}: {told}.",), tuple(absent))
 
 
 TRACKS: dict[str, Callable[[Path], Report | None]] = {

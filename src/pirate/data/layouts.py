@@ -35,17 +35,21 @@ def neurite_oasis_2d(root: Path) -> Layout | None:
 
 
 def _neurite(root: Path, kind: str, title: str, image: str, maps: tuple[str, ...]) -> Layout | None:
+    """Of the label `maps` the first that any subject has is that of the whole set, so that labels mean the same."""
     folders = sorted(p.name for p in root.glob("OASIS_OAS1_*_MR*") if p.is_dir())
     listed = _names(root / "subjects.txt")
+    names = sorted({*folders, *listed})
+    used = next((m for m in maps if any(first(root / name, m) for name in names)), maps[0])
     entries, missing = [], []
-    for name in sorted({*folders, *listed}):
-        found = first(root / name, image)
-        labels = next((p for p in (first(root / name, m) for m in maps) if p is not None), None)
+    for name in names:
+        found, labels = first(root / name, image), first(root / name, used)
         if found is not None:
             subject = re.sub(r"_MR\d+$", "", name)
             entries.append(Entry(name, subject, "oasis", found, labels))
             if labels is None:
-                missing.append(f"{name}: there are no labels, {maps[0]}.nii.gz.")
+                other = next((m for m in maps if first(root / name, m)), None)
+                told = f"; {other}.nii.gz, other labels than the set's, are not taken" if other else ""
+                missing.append(f"{name}: there are no labels, {used}.nii.gz{told}.")
         elif name in listed:
             missing.append(f"{name}: subjects.txt lists it, but {image}.nii.gz is not there.")
         else:
@@ -100,7 +104,8 @@ def empire10(root: Path) -> Layout | None:
 def learn2reg(root: Path) -> Layout | None:
     """A Learn2Reg task: ``<Task>_dataset.json``, ``imagesTr``, ``labelsTr``, ``keypointsTr``.
 
-    Images of ``registration_val`` are for validation, the other training images for training; test images are not read.
+    The subjects of ``registration_val`` are for validation, the other ones for training; without it a seed decides.
+    Test images are not read.
     """
     tables = sorted(p for p in root.glob("*dataset.json") if p.is_file())
     if not tables:
@@ -109,8 +114,12 @@ def learn2reg(root: Path) -> Layout | None:
     if not any(key in table for key in ("training", "registration_val", "training_paired_images")):
         return None
     validation = _listed_pairs(tables[0], table, "registration_val")
-    held = {path for pair in validation for path in pair}
-    training = [p for p in _listed_pairs(tables[0], table, "training_paired_images") if not held & set(p)]
+    held = {_person(path) for pair in validation for path in pair}
+    training = [
+        pair
+        for pair in _listed_pairs(tables[0], table, "training_paired_images")
+        if not held & {_person(path) for path in pair}
+    ]
     images = [
         _inside(tables[0], row["image"] if isinstance(row, dict) else row)
         for row in table.get("training", [])
@@ -123,9 +132,8 @@ def learn2reg(root: Path) -> Layout | None:
         if not path.is_file():
             missing.append(f"{name}: {tables[0].name} lists it, but {relative} is not there.")
             continue
-        split = "validation" if relative in held else "train"
-        # <Task>_<subject>_<modality>: the last number tells scans of one subject apart
-        subject = re.sub(r"_\d{4}$", "", name)
+        subject = _person(relative)
+        split = None if not held else "validation" if subject in held else "train"
         labels, points = (_companion(path, folder) for folder in ("labels", "keypoints"))
         entries[relative] = Entry(
             name, subject, str(table.get("name", root.name)), path, labels, points, split
@@ -136,7 +144,7 @@ def learn2reg(root: Path) -> Layout | None:
         )
     pairs = [
         PairFiles.of(f"{entries[a].name}<-{entries[b].name}", entries[a], entries[b], split)
-        for split, listed in (("train", training), ("validation", validation))
+        for split, listed in (("train" if held else None, training), ("validation", validation))
         for a, b in listed
         if a in entries and b in entries
     ]
@@ -202,6 +210,11 @@ def _inside(path: Path, name: Any) -> str:
     if not isinstance(name, str) or relative.is_absolute() or ".." in relative.parts:
         raise reject(path, f"it names {str(name)[:80]!r}", "files inside its folder", CHECK)
     return relative.as_posix()
+
+
+def _person(path: str) -> str:
+    """Whose image a file of Learn2Reg is: the last number of ``<Task>_<subject>_<modality>`` tells scans apart."""
+    return re.sub(r"_\d{4}$", "", stem(Path(path)))
 
 
 def _companion(image: Path, what: str) -> Path | None:

@@ -10,7 +10,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -42,7 +42,8 @@ class Subject:
         labels: (*shape), int16, or None.
         spacing: mm of a voxel along each array axis.
         sha256: of the file that the image came from.
-        axes: (3, 3), RAS mm: the step in the world of one voxel along each array axis; None if nobody knows.
+        axes: (3, 3), RAS mm: the step in the world of one voxel along each array axis, of a plane its slice direction
+            in the third column; None if nobody knows.
     """
 
     name: str
@@ -140,6 +141,15 @@ def brain3d(root: Path, split: str | None = None, names: Sequence[str] | None = 
     ]
 
 
+def listed_files(root: Path, part: str, split: str) -> list[Path]:
+    """The table of the part hippocampus or brain3d and the images of a split, each of which must be there."""
+    folder = _folder(root, part)
+    table = folder / "subjects.csv"
+    names = [row["id"] for row in _rows(table, ("id", "split")) if row["split"] == split]
+    places = [(folder / "images", n) if part == "hippocampus" else (folder / n, "norm") for n in names]
+    return [table, *(_file(place, name) for place, name in places)]
+
+
 def from_files(source: Path) -> list[Subject]:
     """Images of one's own, all of one size: the bright tissue becomes 1, every one is for training, without labels.
 
@@ -170,9 +180,20 @@ def from_files(source: Path) -> list[Subject]:
     ]  # fmt: skip
 
 
+class Sourced(Protocol):
+    """What pairs are drawn of: subjects, or what stands for them until they are read."""
+
+    @property
+    def source(self) -> str:
+        """Those of one source were scanned and labelled alike."""
+
+
+One = TypeVar("One", bound=Sourced)
+
+
 def pairs(
-    subjects: Sequence[Subject], count: int | None, seed: int, within_source: bool = True
-) -> list[tuple[Subject, Subject]]:
+    subjects: Sequence[One], count: int | None, seed: int, within_source: bool = True
+) -> list[tuple[One, One]]:
     """Draw `count` different ordered pairs (fixed, moving) of different subjects; None draws all there are.
 
     Args:

@@ -16,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirate.errors import reject
+from pirate.grid import Grid
 from pirate.image import Image
 from pirate.io import nifti
 from pirate.io.files import read_limited
 from pirate.io.geometry import LPS
+from pirate.io.header import Layout
+from pirate.io.volume import Volume
 
 TYPES = {
     "MET_CHAR": "i1", "MET_UCHAR": "u1", "MET_SHORT": "i2", "MET_USHORT": "u2", "MET_INT": "i4", "MET_UINT": "u4",
@@ -56,6 +59,22 @@ def read_metaimage(path: Path, kind: str = "image") -> Image:
     array: NDArray[Any] = np.frombuffer(data, dtype).reshape(shape, order="F")
     found = nifti.from_array(array.astype(dtype.newbyteorder("=")), affine, str(path), kind)
     return Image(found.data, found.grid, str(path), found.notes, digest.hexdigest())
+
+
+def read_grid(path: Path) -> Grid:
+    """Where the voxels of a MetaImage lie, by its header alone."""
+    path = Path(path)
+    header, _ = _header(path, read_limited(path, LARGEST_FILE, EXPECTED, "Crop the image."))
+    shape, dtype, affine = _geometry(path, header)
+    return Volume(path, np.zeros(0), Layout(shape, dtype, 0), affine).grid()
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a MetaImage: the header, and that of the voxels if it is another."""
+    path = Path(path)
+    header, _ = _header(path, read_limited(path, LARGEST_FILE, EXPECTED, "Crop the image."))
+    name = header["ElementDataFile"]
+    return [path] if name == "LOCAL" else [path, _beside(path, name)]
 
 
 def _header(path: Path, content: bytes) -> tuple[dict[str, str], int]:

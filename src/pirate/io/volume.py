@@ -87,6 +87,25 @@ def read_volume(path: Path, memory_limit: int | None = None, prefer: Form | None
         return _read_mgh(stream, limit)
 
 
+def read_grid(path: Path, prefer: Form | None = None) -> Grid:
+    """Where the voxels of a file lie, by its header alone; the voxels are not read, and so not verified.
+
+    Args:
+        path: as in `read_volume`.
+        prefer: likewise.
+    """
+    path = Path(path)
+    ending = _ending(path)
+    with opened(path, _PACKED[ending]) as stream:
+        if ending.startswith(".nii"):
+            header = read_header(stream)
+            layout = check_layout(header, stream)
+            affine = world(header, (*layout.shape, 1, 1)[:3], path, prefer)[0]
+        else:
+            layout, affine, _ = mgz.read_mgh(stream)
+    return Volume(path, np.zeros(0), layout, affine).grid()
+
+
 def array_volume(data: NDArray[Any], affine: NDArray[Any], name: str) -> Volume:
     """Hold an array, first three axes spatial, and its affine (4, 4) to RAS mm to the laws of a file."""
     if data.dtype.kind not in "buif":
