@@ -69,9 +69,11 @@ def files_of(data: Path, role: str, subject: Subject, folder: Path) -> dict[str,
     return {name: str(path) for name, path in names.items()}
 
 
-def direct(files: dict[str, str], ndim: int, folder: Path) -> float:
+def direct(
+    files: dict[str, str], ndim: int, folder: Path, settings: syn.SynSettings = syn.PRESETS["cc"]
+) -> float:
     """Dice of ANTs called in a process of its own on the files as they are."""
-    job = files | {"words": syn.words(syn.PRESETS["cc"], ndim), "out": str(folder)}
+    job = files | {"words": syn.words(settings, ndim), "out": str(folder)}
     environment = os.environ | dict.fromkeys(THREADS, "1")
     done = subprocess.run(
         [sys.executable, "-c", DIRECT, json.dumps(job)],

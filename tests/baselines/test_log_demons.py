@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -114,6 +115,29 @@ def test_every_preset_aligns_and_does_not_fold(name: str) -> None:
     start = float((images.fixed - images.moving).square().mean())
     assert float((images.fixed - warp(images.moving, found.field)).square().mean()) < 0.1 * start
     assert mark_folds(found.field)[0] == 0
+
+
+def test_the_presets_are_what_they_are_called() -> None:
+    """`ends` differs from the default in where the force is taken alone; `authors` has their tool's constants."""
+    default, ends, authors = (PRESETS[name] for name in ("default", "ends", "authors"))
+    assert default.symmetry == "middle"
+    assert ends == replace(default, symmetry="ends", terms=3)
+    assert (authors.symmetry, authors.terms) == ("ends", 2)
+    assert [authors.of_level(k) for k in range(len(authors.levels))] == [15, 10, 5]
+    assert (authors.step, authors.fluid_sigma, authors.diffusion_sigma) == (2.0, 0.0, 1.5)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_series_is_used_at_the_ends_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(v: torch.Tensor, u: torch.Tensor, terms: int) -> torch.Tensor:
+        calls.append(terms)
+        return bch(v, u, terms)
+
+    monkeypatch.setattr("pirate.baselines.log_demons.bch", counted)
+    found = log_demons(pair((36, 40))[0], replace(PRESETS[name], iterations=(3,)))
+    assert calls == ([] if name == "default" else [PRESETS[name].terms] * 2 * len(found.trace))
 
 
 @pytest.mark.parametrize("symmetry", ["middle", "ends"])

@@ -150,6 +150,51 @@ def test_the_ablation_takes_its_own_pairs_and_shares_rows() -> None:
     assert not [t for t in tables(results()) if t.name in ("ablation", "step", "tv")]
 
 
+def with_variants(values: dict[str, float]) -> tuple[Table, ...]:
+    """The tables when entries have these Dice, with 0.001 more from pair to pair, and folds of a tenth of them."""
+    rows = tuple(
+        row(key, p, dice + 0.001 * i, folds=dice / 10)
+        for key, dice in values.items()
+        for i, p in enumerate(PAIRS[:8])
+    )
+    return tables(results(rows=results().rows + rows, entries=ENTRIES + tuple(map(entry, values))))
+
+
+def test_the_step_table_has_the_fixed_steps_beside_the_dynamic_ones() -> None:
+    values = {
+        "pirate": 0.70, "pirate-plus": 0.72, "pirate-fixed": 0.71, "pirate-plus-cosine": 0.74, "pirate-plus-fixed": 0.73
+    }  # fmt: skip
+    step = named(with_variants(values), "step")
+    titles = {
+        "pirate-fixed": "PIRATE, fixed step", "pirate": "PIRATE, cosine step",
+        "pirate-plus-fixed": "PIRATE+, fixed step", "pirate-plus-cosine": "PIRATE+, cosine step",
+        "pirate-plus": "PIRATE+, Anderson at the cosine's mean (as in the main table)",
+    }  # fmt: skip
+    assert [r[0] for r in step.rows] == list(titles.values())
+    assert {r[1] for r in step.rows} == {"6"}
+    for line, (key, title) in zip(step.rows, titles.items(), strict=True):
+        told = dict(zip(step.columns, line, strict=True))
+        assert told["DSC [95 %]"].startswith(f"{values[key] + 0.0025:.4f} ["), title  # the mean of six pairs
+        assert told["neg. JD %"] == f"{values[key] / 10:.4f}", title
+    assert cell(step, "PIRATE+, fixed", "paper") == "0.7902 / 0.0742 / 31.42"
+    assert cell(step, "PIRATE, fixed", "paper") == "-"
+    best = {step.columns[j]: step.rows[i][0] for i, j in step.bold}
+    assert (best["DSC [95 %]"], best["neg. JD %"]) == ("PIRATE+, cosine step", "PIRATE, cosine step")
+    assert step.note.startswith("Fixed: the mean of the cosine's step.")
+    assert "On the first 6 pairs." in step.note
+
+
+def test_total_variation_stands_against_the_learned_denoiser() -> None:
+    tv = named(with_variants({"pirate": 0.75, "tv": 0.70, "pirate-fixed": 0.8}), "tv")
+    assert [(r[0], r[1]) for r in tv.rows] == [("TV", "6"), ("DnCNN (PIRATE)", "6")]
+    assert cell(tv, "TV", "DSC [95 %]").startswith("0.7025 [")
+    assert cell(tv, "DnCNN", "DSC [95 %]").startswith("0.7525 [")
+    assert cell(tv, "TV", "paper") == "0.7617 / 0.1281 / 118.2"
+    assert {tv.rows[i][0] for i, j in tv.bold if tv.columns[j] == "DSC [95 %]"} == {"DnCNN (PIRATE)"}
+    assert {tv.rows[i][0] for i, j in tv.bold if tv.columns[j] == "neg. JD %"} == {"TV"}
+    assert tv.note.startswith("On the first 6 pairs.")
+
+
 def test_costs_and_landmarks() -> None:
     timings = (Timing("greedy", (3.0, 1.0, 2.0), 512.4, 2), Timing("default", (0.5,), 300.0, 2))
     found = tables(results(timings=timings, training={"greedy": (12.34, math.nan)}))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.benchmark.conftest import Inline, write_slices
 from tests.conftest import blobs, labels_of
 from tests.data.layout_samples import learn2reg, neurite
@@ -29,6 +30,7 @@ from pirate.errors import InputError, OutputError, QualityError, UsageError
 from pirate.grid import Grid
 from pirate.io.nifti import write_image
 from pirate.io.weights import Card, load_weights, save_weights
+from pirate.training.loop import CHECKPOINT
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -234,6 +236,31 @@ def test_a_benchmark_tunes_pirate_plus_only_where_it_may_train(
     assert trained == []
     run(dataclasses.replace(both, no_training=False))
     assert trained == ["pirate-plus"]
+
+
+def test_a_benchmark_interrupted_in_a_training_goes_on_from_its_checkpoint(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call has no time for a step of its own: all that its weights have, they have from the checkpoint."""
+    monkeypatch.setitem(lessons.STEPS, ("oasis2d", "voxelmorph"), 100_000)
+
+    def check() -> None:
+        if any(len(load_file(path)["losses"]) for path in asked.out.glob(f"training/*/{CHECKPOINT}")):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(benchmarking.interrupts, "check", check)
+        with pytest.raises(KeyboardInterrupt):
+            run(asked)
+    (folder,) = (asked.out / "training").iterdir()
+    assert not (folder / "voxelmorph.safetensors").exists()
+    run(dataclasses.replace(asked, minutes_per_training=1e-9))
+    steps = load_weights(folder / "voxelmorph.safetensors")[1].metrics["steps"]
+    assert isinstance(steps, int)
+    assert steps > 0
+    assert steps % 100 == 0  # checkpoints are so many steps apart
+    (row,) = [r for r in read_rows(asked.out / "rows.csv") if r.entry == "voxelmorph"]
+    assert row.error == ""
 
 
 def test_trainings_end_when_they_are_interrupted(asked: Request) -> None:

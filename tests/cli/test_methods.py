@@ -207,13 +207,17 @@ def test_the_methods_are_listed_with_what_they_need(
     ("name", "line"),
     [
         ("greedy:sv", "    stationary=true"), ("greedy", "    stationary=false"), ("default", "    levels=[4, 2, 1]"),
-        ("nodeo:multi-step", "    steps=8"),
+        ("nodeo:multi-step", "    steps=8"), ("log-demons:authors", "    iterations=[15, 10, 5]"),
+        ("log-demons", "  presets default, ends, authors; log-demons alone is default"),
+        ("log-demons", '    symmetry="middle"'),
     ],
 )  # fmt: skip
 def test_the_settings_of_a_method_are_listed(name: str, line: str, pirate_command: Command) -> None:
     code, said, _ = pirate_command("methods", name)
     assert code == 0
     assert line in said.splitlines()
+    if name == "log-demons":
+        assert "the default takes the force in the middle of the flow, ends and authors at both ends" in said
     assert "settings" not in pirate_command("methods", "symnet")[1]
 
 

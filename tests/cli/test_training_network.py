@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.conftest import blobs
 from tests.data.layout_samples import candi, empire, learn2reg, neurite
 
@@ -19,6 +21,7 @@ from pirate.cli.training_network import Request, run, weights_name
 from pirate.data.reading import People
 from pirate.data.training_sets import Member, TrainingSet, public, training_set
 from pirate.errors import InputError, UsageError
+from pirate.training.loop import CHECKPOINT, HISTORY, Observer
 
 
 @pytest.fixture
@@ -56,13 +59,71 @@ def test_weights_come_out_with_their_card(
     assert loaded.field(image, image.flip(2)).shape == (1, 2, 24, 28)
 
 
-def test_a_repeated_command_goes_on_and_another_one_is_refused(request_of: Request) -> None:
+def watched(monkeypatch: pytest.MonkeyPatch, last: int | None = None) -> list[int]:
+    """The steps that trainings make from now on; they are asked to stop after step `last`."""
+    seen: list[int] = []
+
+    def watch(quiet: bool, name: str) -> Observer:
+        return lambda progress: seen.append(progress.step) or progress.step == last  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(training_network, "Watch", watch)
+    return seen
+
+
+def test_a_training_that_was_cut_ends_with_the_bytes_of_one_that_was_not(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights that it writes, and all that its checkpoint holds: last and best weights, moments, losses."""
+    whole = dataclasses.replace(request_of, steps=4, learning_rate=1e-3)
+    cut = dataclasses.replace(whole, out=whole.out.with_name("cut"))
+    made = watched(monkeypatch)
+    run(whole)
+    assert made == [1, 2, 3, 4]
+    made = watched(monkeypatch, 1)
+    run(cut)
+    early = load_file(cut.out / CHECKPOINT)
+    assert made == [1]
+    with pytest.raises(InputError, match="seed"):
+        run(dataclasses.replace(cut, seed=1))
+    made = watched(monkeypatch)
+    run(cut)
+    assert made == [2, 3, 4]
+    for name in (CHECKPOINT, weights_name("voxelmorph")):
+        first, second = (load_file(folder / name) for folder in (whole.out, cut.out))
+        assert list(first) == list(second)
+        assert [k for k in first if first[k].numpy().tobytes() != second[k].numpy().tobytes()] == []
+    late = load_file(cut.out / CHECKPOINT)
+    assert all(not torch.equal(early[k], late[k]) for k in late if k.startswith("weights/"))
+
+
+def test_a_training_that_is_over_is_not_repeated_and_another_one_is_refused(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(request_of)
-    first = (request_of.out / "voxelmorph.safetensors").read_bytes()
+    made = watched(monkeypatch)
     run(request_of)
-    assert len(first) == len((request_of.out / "voxelmorph.safetensors").read_bytes())
+    assert made == []
     with pytest.raises(InputError, match="checkpoint"):
         run(dataclasses.replace(request_of, displacement=True))
+
+
+def test_patience_ends_a_training_that_learns_nothing(
+    request_of: Request, pirate_command: Callable[..., tuple[int, str, str]]
+) -> None:
+    """With so small a rate no weight changes: no validation is better than the one before the first step."""
+    for patience, steps in ((3, 6), (0, 10)):
+        out = request_of.out.with_name(f"patience{patience}")
+        code, _, heard = pirate_command(
+            "train", "voxelmorph", "--data", request_of.data, "--track", "oasis2d", "--out", out, "--held-out", "0.3",
+            "--checks", "1", "--learning-rate", "1e-30", "--steps", "10", "--validate-every", "2", "--batch", "1",
+            "--threads", "1", "--patience", str(patience),
+        )  # fmt: skip
+        assert code == 0, heard
+        assert ("the validation loss came to no new low for too long" in heard) == (patience > 0)
+        rows = (out / HISTORY).read_text().splitlines()[1:]
+        assert [int(row.split(",")[0]) for row in rows] == list(range(0, steps + 1, 2))
+        metrics = load_network(out / weights_name("voxelmorph"), 2, "voxelmorph").card.metrics
+        assert (metrics["steps"], metrics["best_step"]) == (steps, 0)
 
 
 @pytest.mark.parametrize(

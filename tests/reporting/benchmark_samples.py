@@ -31,6 +31,7 @@ PIRATE = Entry("pirate", "PIRATE", "paper", "main", ours=True)
 PLUS = Entry("pirate-plus", "PIRATE+", "paper-plus", "main", ours=True)
 SMOOTH = Entry("p+s", "P+S", "paper", "ablation", ours=True)
 TV = Entry("tv", "TV for R", "tv", "tv", ours=True)
+STEADY = Entry("pirate-fixed", "PIRATE, fixed step", "paper", "step", ours=True)
 NOTHING = Entry(START, "start", "", "main")
 
 

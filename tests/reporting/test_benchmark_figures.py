@@ -19,6 +19,7 @@ from tests.reporting.benchmark_samples import (
     PIRATE,
     PLUS,
     SMOOTH,
+    STEADY,
     SYN,
     TV,
     folded,
@@ -79,6 +80,7 @@ def exhibit(shape: tuple[int, ...], fields: list, role: str = "typical", points:
 FIELDS = [
     (NOTHING, np.zeros_like, 0.0), (SYN, lambda f: 0.5 * f, 0.0), (OURS, lambda f: f, 0.0), (NETWORK, folded, 0.1),
     (PIRATE, lambda f: 0.8 * f, 0.0), (PLUS, lambda f: 0.7 * f, 0.0), (SMOOTH, lambda f: 0.9 * f, 0.0),
+    (STEADY, lambda f: 0.6 * f, 0.0), (TV, lambda f: 0.5 * f, 0.0),
 ]  # fmt: skip
 
 
@@ -94,6 +96,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[list, Path]:
         (NETWORK, rows(NETWORK, [0.65, 0.66, math.nan, 0.67], 0.4, 0.1)), (OURS, rows(OURS, [0.75] * 4)),
         (ANATOMY, rows(ANATOMY, [0.8] * 4)), (PIRATE, rows(PIRATE, [0.72] * 4, 0.01)),
         (PLUS, rows(PLUS, [0.73] * 4)), (SMOOTH, rows(SMOOTH, [0.7] * 3, 0.2)), (TV, rows(TV, [0.6] * 3, 0.1)),
+        (STEADY, rows(STEADY, [0.71] * 3)),
     ]  # fmt: skip
     deq = history(folder / "deq", ["step", "loss", "nfe", "validation_loss", "validation_nfe", "validation_residual"],
                   [[0, "", "", 0.9, 30, 0.02], [50, 0.8, 28, 0.7, 25, 0.01]])  # fmt: skip
@@ -117,7 +120,7 @@ def test_every_exhibit_is_drawn_and_nothing_else_is_there(everything) -> None:
     stems = [f.path.stem for f in figures]
     assert stems == [
         "results", "dice-time", "dice-folds", "warped", "grids", "jacobian", "convergence", "corner", "ablation",
-        "ablation-grids", "ablation-jacobian", "scalability", "nfe", "training",
+        "ablation-grids", "ablation-jacobian", "step", "tv", "scalability", "nfe", "training",
     ]  # fmt: skip
     assert sorted(folder.iterdir()) == sorted(f.path for f in figures)
     for figure in figures:
@@ -145,6 +148,25 @@ def test_the_ablation_is_drawn_on_the_pairs_of_its_table(everything) -> None:
     figures, _ = everything
     caption = next(f.caption for f in figures if f.path.stem == "ablation")
     assert "on 2 pairs" in caption
+
+
+def test_the_step_and_the_denoiser_are_shown_beside_the_whole_methods(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The variant first; PIRATE+ has no part in the picture of the denoisers."""
+    drawn: dict[str, tuple[str, list[str]]] = {}
+
+    def remember(path: Path, stage: object, kept: list, title: str) -> Path:
+        drawn[path.name] = title, [k.entry.key for k in kept]
+        return path
+
+    for name in ("warped", "grids", "jacobians"):
+        monkeypatch.setattr(shows, name, remember)
+    found = list(shows.of_variants(measured([], exhibits=[exhibit((48, 56), FIELDS)]), tmp_path))
+    assert drawn["step.png"] == ("Fixed and dynamic step size", ["pirate-fixed", "pirate", "pirate-plus"])
+    assert drawn["tv.png"] == ("TV and DnCNN denoiser", ["tv", "pirate"])
+    assert [f.path.stem for f in found] == ["ablation-grids", "ablation-jacobian", "step", "tv"]
+    assert all("the pair of median gain" in f.caption for f in found)
 
 
 def test_ours_and_rivals_have_their_colours(everything) -> None:

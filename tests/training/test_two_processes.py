@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.training import small_networks
 from tests.training.toy import PLAN, Carrying, Plain, Toy
 
+from pirate.baselines.learning import METHODS
 from pirate.errors import InputError, UsageError
 from pirate.training.loop import HISTORY, train
 from pirate.training.processes import Team
@@ -30,6 +32,7 @@ atexit.register(write_threads)
 import torch
 from pirate.errors import PirateError
 from pirate.training.loop import train
+from tests.training import small_networks
 from tests.training.toy import PLAN, Carrying, Plain
 import dataclasses
 torch.set_num_threads(1)
@@ -43,7 +46,12 @@ for wrong, plan in ((Carrying(), PLAN), (Plain(), dataclasses.replace(PLAN, batc
         train(wrong, plan, out / "refused")
     except PirateError as error:
         refusals.append(str(error))
+networks = {}
+for method in ("voxelmorph", "symnet", "gradirn"):
+    found = train(small_networks.task(method), small_networks.PLAN, out / method)
+    networks[method] = [found.losses, [row["validation_loss"] for row in found.history]]
 said = {
+    "networks": networks,
     "losses": result.losses, "history": result.history, "best_step": result.best_step, "first": result.first,
     "weight": task.network.first.weight.flatten().tolist(),
     "best": result.best["first.weight"].flatten().tolist(), "refusals": refusals, "ended": result.ended.name,
@@ -87,6 +95,18 @@ def test_two_processes_give_the_loss_curve_and_the_weights_of_one(two, tmp_path)
         torch.testing.assert_close(weight, task.network.first.weight.flatten().detach(), atol=1e-5, rtol=0)
         assert (process["best_step"], process["ended"]) == (one.best_step, "STEPS")
     assert len((folder / "run" / HISTORY).read_text().splitlines()) == 1 + len(one.history)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_train_a_network_as_one_does(method, two, tmp_path):
+    """Each process has one pair of the batch of two; the losses and the validations are those of one process."""
+    one = train(small_networks.task(method), small_networks.PLAN, tmp_path)
+    checks = [row["validation_loss"] for row in one.history]
+    assert abs(checks[-1] / checks[0] - 1) > 0.02
+    for process in two[1]:
+        losses, validations = process["networks"][method]
+        assert losses == pytest.approx(one.losses, rel=1e-4)
+        assert validations == pytest.approx(checks, rel=1e-4)
 
 
 def test_all_processes_end_with_the_same_but_one_is_to_write(two):

@@ -8,6 +8,11 @@ On grids of 1/4, 1/2 and all of the resolution, `repeats` steps each with the sa
 s is learned, 0.5 at first. Training differentiates through dE/du, hence the warp twice; see `warp_and_slope`. The last
 layer of each N starts at zero, so that an untrained network is gradient descent on E (the authors draw it at random).
 With similarity "ncc" the loss is 1 - rho^2, rho the correlation of the whole images, and 0.1 d(u).
+
+Departures from the authors' code:
+
+- outside the moving image there are zeros, in the steps and in the loss alike; theirs repeats the border in the steps;
+- images keep their own size; theirs are cropped and resampled to 128^3, and the field is sought there.
 """
 
 from __future__ import annotations

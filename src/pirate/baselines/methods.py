@@ -62,7 +62,8 @@ _NODEO = {
     "published": NodeoSettings(), "multi-step": NodeoSettings(steps=8), "half": NodeoSettings(resolution=2),
 }  # fmt: skip
 _RIVALS = (
-    Method("log-demons", "symmetric log-domain demons, our own implementation", symmetric=True,
+    Method("log-demons", "symmetric log-domain demons, our own implementation; the default takes the force in the "
+           "middle of the flow, ends and authors at both ends, as published", symmetric=True,
            presets=log_demons.PRESETS),
     Method("nodeo", "an untrained network as the velocity, fitted to each pair", presets=_NODEO),
     Method("syn", "ANTs SyN, in a process of its own", symmetric=True, presets=syn.PRESETS, tool=syn.ANTS,

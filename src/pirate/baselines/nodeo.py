@@ -19,7 +19,13 @@ The published code differs from its paper and from itself in places; here these 
   here the value is stored, and equal products are told apart by g;
 - its linear layer has 864 inputs, right for 160 x 144 x 192 only; here the number follows from the image, 2-D or 3-D,
   and sizes that four does not divide are upsampled to the image's own;
-- its determinants are those of a grid scaled by n instead of n - 1; here they are in voxels.
+- its determinants are those of a grid scaled by n instead of n - 1; here they are in voxels;
+- its weights are read from the command line as whole numbers, so that 0.05 or 5e-5 cannot be given; here each is a
+  number, `--set smoothness=0.1`;
+- its "average Dice" is that of one label, the first of its list; here it is the mean over all labels of both images;
+- its share of folds counts determinants below 0 by forward differences, over the (n - 1)^3 voxels that have all next
+  neighbours; here, as for every method, it counts those not above 0 by central differences over all voxels, and the
+  one by forward differences, with 0 itself counted, stands beside it.
 """
 
 from __future__ import annotations
