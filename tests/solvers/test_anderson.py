@@ -153,16 +153,19 @@ def walled(step):
     return operator, goal
 
 
-def test_the_safeguard_rescues_a_start_that_the_bare_method_loses():
+def test_the_safeguard_rescues_starts_that_the_bare_method_loses():
     operator, goal = walled(0.5)
-    start = goal + 20 * column(1, -0.9, 0.8, 0.7)
-    plain = iterate(operator, start, constant(1.0, 600), 1e-9)
-    bare = accelerate(operator, start, 1.0, iterations=600, tolerance=1e-9, growth=math.inf)
-    safe = accelerate(operator, start, 1.0, iterations=600, tolerance=1e-9)
-    assert bare.status is Status.EXHAUSTED
-    assert safe.status is plain.status is Status.CONVERGED
-    assert safe.evaluations < plain.evaluations
-    torch.testing.assert_close(safe.field, goal, atol=1e-6, rtol=0)
+    lost = 0
+    for distance in range(16, 41):  # which of them are lost hangs on the processor's rounding
+        start = goal + distance * column(1, -0.9, 0.8, 0.7)
+        plain = iterate(operator, start, constant(1.0, 600), 1e-9)
+        bare = accelerate(operator, start, 1.0, iterations=600, tolerance=1e-9, growth=math.inf)
+        safe = accelerate(operator, start, 1.0, iterations=600, tolerance=1e-9)
+        lost += bare.status is Status.EXHAUSTED
+        assert safe.status is plain.status is Status.CONVERGED
+        assert safe.evaluations < plain.evaluations
+        torch.testing.assert_close(safe.field, goal, atol=1e-6, rtol=0)
+    assert lost
 
 
 @pytest.mark.parametrize("distance", [4, 8, 12, 30])
