@@ -20,7 +20,7 @@ from pirate.image import Image
 from pirate.ops.warp import sample
 from pirate.registration.affine import SCALES, align
 from pirate.registration.affine_images import Frame, Pose, Working, read, read_with_slope, scattered
-from pirate.registration.affine_penalty import Samples
+from pirate.registration.affine_penalty import Samples, _products
 from pirate.registration.affine_steps import Candidate, exponential, refine, skew
 from pirate.transform import Affine
 
@@ -359,3 +359,18 @@ def test_a_thinned_image_lies_where_the_image_lay() -> None:
     direct = whole.at(8.0)
     np.testing.assert_allclose(direct.grid.spacing, coarse.grid.spacing, rtol=0.3)
     assert abs(float(direct.image.mean()) - float(whole.image.mean())) < 0.02
+
+
+@pytest.mark.parametrize("points", [1, 1024, 20_000])
+def test_products_have_the_same_bits_for_any_number_of_threads(points: int) -> None:
+    x = torch.randn((15, points), generator=torch.Generator().manual_seed(0))
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(_products(x, x[:2]))
+    finally:
+        torch.set_num_threads(before)
+    assert all(np.array_equal(one, found[0]) for one in found)
+    np.testing.assert_allclose(found[0], (x.double() @ x[:2].double().T).numpy(), rtol=1e-5, atol=1e-3)

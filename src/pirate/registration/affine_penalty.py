@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pirate.energies.mutual import MutualInformation
 from pirate.grid import Array
@@ -24,6 +25,9 @@ FILLS_32_BINS = 1 << 14
 
 LEAST_CONTRAST = 1e-6
 """Part of an image's variance that must be left in what is seen; below it a pose counts as unrelated."""
+
+BLOCK = 1024
+"""Points whose products are added up at once."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class Samples:
             curvature = (<J, J> - <w, J>^T <w, J>) / c^2
         """
         rows = torch.cat([jacobian, torch.stack([self.fixed, w, torch.ones_like(w)])])
-        products = ((rows * weight) @ rows.T).double().cpu().numpy()
+        products = _products(rows * weight, rows)
         jj, (jf, jw, j) = products[:-3, :-3] / products[-1, -1], products[-3:, :-3] / products[-1, -1]
         c, rho = moments.moving_deviation, moments.correlation
         jw = (jw - moments.moving_mean * j) / c
@@ -173,9 +177,8 @@ class Samples:
         count = count.clamp_min(1e-30)
         width = float(self._information.moving_range.diff()) / self.bins
         variance = (second / count - (first / count).square()).clamp_min(0) + width**2
-        curvature = (jacobian * (share / variance[row]).to(w)) @ jacobian.T
-        gradient = jacobian @ force[0, 0]
-        return float(value), gradient.double().cpu().numpy(), curvature.double().cpu().numpy()
+        curvature = _products(jacobian * (share / variance[row]).to(w), jacobian)
+        return float(value), _products(jacobian, force[0])[:, 0], curvature
 
     @cached_property
     def _information(self) -> MutualInformation:
@@ -201,7 +204,7 @@ class Samples:
     def _moments(self, w: Tensor, weight: Tensor) -> Moments | None:
         """From intensities (N,) and weights (N,); None where too little is seen. Sums run in float64."""
         rows = torch.cat([w.double()[None], self._fixed_rows])
-        sums = ((rows * weight) @ rows.T).cpu().numpy()
+        sums = _products(rows * weight, rows)
         if sums[2, 2] < max(self.least, 1e-30):
             return None
         means = sums[2, :2] / sums[2, 2]
@@ -224,3 +227,15 @@ class Samples:
         for position, n in zip(where, self.moving.grid.shape, strict=True):
             weight = weight * ((position - (n - 1) / 2).abs() <= (n - 1) / 2)
         return weight if self.moving.mask is None else weight * read(self.moving.mask, where)
+
+
+def _products(a: Tensor, b: Tensor) -> Array:
+    """``a b^T``, (m, n), of (m, N) and (n, N), added up in float64 over blocks of fixed size.
+
+    A library's own product divides the sum over N among its threads; this one has the same bits for any number.
+    """
+    count = -(-a.shape[-1] // BLOCK)
+    left, right = (
+        pad(x, (0, count * BLOCK - x.shape[-1])).reshape(-1, count, BLOCK).transpose(0, 1) for x in (a, b)
+    )
+    return np.asarray((left @ right.transpose(1, 2)).double().sum(0).cpu().numpy())
